@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiler settings for the whole tree. No -march here: files that need an instruction set name it themselves and are
+# chosen at run time, so that one release binary runs on every x86-64 machine.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+# A second build takes seconds where ccache is installed; nothing depends on it.
+find_program(BATON_CCACHE ccache)
+if(BATON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${BATON_CCACHE})
+endif()
+
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wno-psabi)
+include_directories(${CMAKE_SOURCE_DIR})
+
+if(BATON_SANITIZE)
+  add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${BATON_SANITIZE})
+endif()
+if(BATON_THREAD_SAFETY)
+  add_compile_options(-Wthread-safety -Werror=thread-safety)
+endif()
