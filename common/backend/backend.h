@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_BACKEND_BACKEND_H_
+#define BATON_COMMON_BACKEND_BACKEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/format/tensor.h"
+
+namespace baton {
+
+// What a transformer layer looks like to a backend. Plain numbers: the meaning (architecture, file format) stays in
+// common/model.
+struct LayerShape {
+  int hidden_size = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;       // Divides num_heads.
+  int head_dim = 0;           // Even, <= 256.
+  int intermediate_size = 0;  // Width of gate and up.
+  float norm_eps = 1e-5f;
+  bool rope_interleaved = false;  // Pairs (2i, 2i+1) instead of (i, i + head_dim/2).
+  bool has_qkv_bias = false;
+  bool has_qk_norm = false;       // RMSNorm per head on q and k before the rotary embedding.
+};
+
+// A matrix in the form the backend multiplies with: `y[out] = W[out, in] x[in]`. Immutable after packing; any thread.
+struct PackedMatrix {
+  int64_t out = 0;
+  int64_t in = 0;
+  size_t bytes = 0;                  // As read by one decode step.
+  std::shared_ptr<const void> impl;  // Owned by the backend that made it; only it looks inside.
+};
+
+// One layer's weights, packed. Vectors are backend memory, fp32.
+struct LayerWeights {
+  PackedMatrix qkv;      // [(num_heads + 2 num_kv_heads) head_dim, hidden]: q rows, then k, then v.
+  PackedMatrix attn_out; // [hidden, num_heads head_dim]
+  PackedMatrix gate_up;  // [2 intermediate, hidden]: gate rows, then up.
+  PackedMatrix down;     // [hidden, intermediate]
+  std::shared_ptr<const float[]> attn_norm, mlp_norm;  // [hidden]
+  std::shared_ptr<const float[]> qkv_bias;             // [(num_heads + 2 num_kv_heads) head_dim] or null
+  std::shared_ptr<const float[]> q_norm, k_norm;       // [head_dim] or null
+};
+
+enum class KvDtype : uint8_t { kF32, kF16, kBf16 };
+
+// One layer of a paged KV pool. Block b holds block_size consecutive positions of one sequence:
+//   K: [num_kv_heads, head_dim, block_size] at k + b * block_stride   (transposed: 16 keys fill a vector register)
+//   V: [num_kv_heads, block_size, head_dim] at v + b * block_stride
+// K is stored after qk-norm and rotary embedding. Values are rounded once, when written, before any read.
+struct KvLayerView {
+  uint8_t* k = nullptr;
+  uint8_t* v = nullptr;
+  size_t block_stride = 0;  // Bytes.
+  int block_size = 0;       // Multiple of 16.
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  KvDtype dtype = KvDtype::kF16;
+};
+
+// The rows (tokens) of one step, or of one panel of it, flattened over sequences. Rows of a sequence are consecutive
+// positions, ascending. All arrays are host memory and outlive the call.
+struct StepRows {
+  int num_rows = 0;
+  const int32_t* token_ids = nullptr;   // [num_rows]
+  const int32_t* positions = nullptr;   // [num_rows]; a row attends to positions 0..positions[row] of its sequence.
+  const int32_t* slots = nullptr;       // [num_rows]; block id * block_size + offset where the row's K and V go.
+  int num_sequences = 0;
+  const int32_t* query_starts = nullptr;        // [num_sequences + 1]; rows of sequence s.
+  const int32_t* const* block_tables = nullptr; // [num_sequences]; block ids in position order.
+};
+
+struct PackOptions {
+  // A role needs both shapes of work by default; a backend may build a second, role-specific form where it pays.
+  bool for_prefill = true;
+  bool for_decode = true;
+};
+
+// Memory and a dozen coarse operations on one device. A step is: Embed, then per layer and row panel QkvRope, Attention,
+// AttentionOut, Mlp, and at the end Head for the rows that need logits. Operations are coarse so that a backend can fuse
+// (norm + quantise + matmul, gate + up + SiLU + down) and a device can capture them.
+//
+// Numerics: within one numerics_id() every row's result is a function of that row's token, position and the KV contents of
+// its sequence alone, bit for bit: never of the other rows, of the panel size, or of the number of threads.
+//
+// Pointers named x, q, attention, logits are backend memory from Allocate, fp32, row-major. All operations are called from
+// one thread at a time (the engine thread) and are complete when they return unless Synchronize is documented otherwise.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "cpu-avx512vnni-q8g32/1" and the like: everything that decides the bits.
+  virtual std::string numerics_id() const = 0;
+  // For people: instruction sets in use, threads.
+  virtual std::string description() const = 0;
+
+  // Zeroed memory, 64-byte aligned at least. RESOURCE_EXHAUSTED names the size.
+  virtual absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes) = 0;
+
+  // Packs `parts`, stacked along their rows (all have the same number of columns), from the file's own values.
+  //   INVALID_ARGUMENT  parts differ in columns, or a type that cannot be dequantised.
+  virtual absl::StatusOr<PackedMatrix> Pack(std::span<const TensorView> parts, const PackOptions& options) = 0;
+  // Copies a vector (norm weight, bias), dequantised to fp32, into backend memory. Several parts are concatenated.
+  virtual absl::StatusOr<std::shared_ptr<const float[]>> PackVector(std::span<const TensorView> parts) = 0;
+
+  // x[row, hidden] = row token_ids[row] of the table, dequantised exactly.
+  virtual void Embed(const PackedMatrix& table, const StepRows& rows, float* x) = 0;
+
+  // q[row, num_heads head_dim] = rope(qk_norm(W_q norm(x) + b)); K and V of each row are written to its slot.
+  //   inv_freq  [head_dim / 2] rotary inverse frequencies, host memory.
+  virtual void QkvRope(const LayerShape& shape, const LayerWeights& weights, const StepRows& rows,
+                       const float* inv_freq, const float* x, float* q, const KvLayerView& kv) = 0;
+
+  // attention[row, num_heads head_dim] = softmax(q K^T / sqrt(head_dim)) V over the row's context, causal.
+  virtual void Attention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv,
+                         float* attention) = 0;
+
+  // x += W_o attention
+  virtual void AttentionOut(const LayerShape& shape, const LayerWeights& weights, int num_rows, const float* attention,
+                            float* x) = 0;
+
+  // x += W_down (silu(W_gate norm(x)) * (W_up norm(x)))
+  virtual void Mlp(const LayerShape& shape, const LayerWeights& weights, int num_rows, float* x) = 0;
+
+  // logits[i, vocab] = W_head norm(x[row_indices[i]])
+  virtual void Head(const LayerShape& shape, const float* final_norm, const PackedMatrix& head,
+                    std::span<const int32_t> row_indices, const float* x, float* logits) = 0;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_BACKEND_BACKEND_H_

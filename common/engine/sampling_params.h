@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_ENGINE_SAMPLING_PARAMS_H_
+#define BATON_COMMON_ENGINE_SAMPLING_PARAMS_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+// How a sequence's tokens are chosen and when it ends. All a decode worker needs; text-level stop strings are the router's.
+struct SamplingParams {
+  double temperature = 1.0;         // >= 0; below 1e-5 is greedy.
+  int top_k = 0;                    // <= 0 or >= vocab: off.
+  double top_p = 1.0;               // (0, 1]; 1: off.
+  double min_p = 0.0;               // [0, 1]; 0: off.
+  uint64_t seed = 0;                // Always set: the router draws one when the client gives none.
+  double repetition_penalty = 1.0;  // > 0; over prompt and generated tokens.
+  double presence_penalty = 0.0;    // [-2, 2]; over generated tokens.
+  double frequency_penalty = 0.0;   // [-2, 2]; over generated tokens.
+  std::vector<std::pair<int32_t, double>> logit_bias;  // Added to the logits; [-100, 100].
+  int num_logprobs = -1;            // -1: none; 0: the sampled token's; k <= 20: and the k best.
+  int max_tokens = 16;              // Tokens to generate in all, counting those emitted before a recovery. >= 1.
+  int min_tokens = 0;               // End-of-generation and stop tokens are masked before.
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_token_ids;  // End with reason "stop"; the model's own end-of-generation ids are added by the router.
+
+  // INVALID_ARGUMENT names the field, its value and the bound; NaN and infinities are refused everywhere.
+  absl::Status Validate(int vocab_size) const;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_ENGINE_SAMPLING_PARAMS_H_
