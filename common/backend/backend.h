@@ -103,13 +103,21 @@ class Backend {
   // Zeroed memory, 64-byte aligned at least. RESOURCE_EXHAUSTED names the size.
   virtual absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes) = 0;
 
+  // Sizes the backend's scratch for operations on up to max_rows rows of layers of this shape (and for any smaller one), so
+  // that serving allocates nothing. Scratch only grows. RESOURCE_EXHAUSTED names the size.
+  virtual absl::Status Reserve(const LayerShape& shape, int max_rows) = 0;
+
   // Packs `parts`, stacked along their rows (all have the same number of columns), from the file's own values.
   //   INVALID_ARGUMENT  parts differ in columns, or a type that cannot be dequantised.
   virtual absl::StatusOr<PackedMatrix> Pack(std::span<const TensorView> parts, const PackOptions& options) = 0;
+  // A table whose rows Embed gathers. The tensor's bytes stay readable for as long as the table is used: a backend on the host
+  // reads the file's own rows.
+  //   INVALID_ARGUMENT  not a matrix, or a type that cannot be dequantised.
+  virtual absl::StatusOr<PackedMatrix> PackTable(const TensorView& table) = 0;
   // Copies a vector (norm weight, bias), dequantised to fp32, into backend memory. Several parts are concatenated.
   virtual absl::StatusOr<std::shared_ptr<const float[]>> PackVector(std::span<const TensorView> parts) = 0;
 
-  // x[row, hidden] = row token_ids[row] of the table, dequantised exactly.
+  // x[row, hidden] = row token_ids[row] of the table (from PackTable), dequantised exactly.
   virtual void Embed(const PackedMatrix& table, const StepRows& rows, float* x) = 0;
 
   // q[row, num_heads head_dim] = rope(qk_norm(W_q norm(x) + b)); K and V of each row are written to its slot.

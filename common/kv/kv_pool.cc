@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv/kv_pool.h"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace baton {
+
+absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int num_blocks, Backend* backend) {
+  BATON_RETURN_IF_ERROR(layout.Validate());
+  const int max_blocks = std::numeric_limits<int32_t>::max() / layout.block_size;
+  if (num_blocks < 1 || num_blocks > max_blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("kv pool: num_blocks %d is outside [1, %d]", num_blocks, max_blocks));
+  }
+  const size_t bytes = layout.block_bytes() * static_cast<size_t>(num_blocks);
+  auto memory = backend->Allocate(bytes);
+  if (!memory.ok()) {
+    return Annotate(memory.status(), absl::StrFormat("kv pool of %d blocks x %d bytes", num_blocks,
+                                                     static_cast<int64_t>(layout.block_bytes())));
+  }
+  return std::unique_ptr<KvPool>(new KvPool(layout, num_blocks, *std::move(memory)));
+}
+
+KvPool::KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> memory)
+    : layout_(layout), num_blocks_(num_blocks), memory_(std::move(memory)) {}
+
+KvLayerView KvPool::Layer(int layer) const {
+  BATON_DCHECK(layer >= 0 && layer < layout_.num_layers) << layer;
+  KvLayerView view;
+  view.block_stride = layout_.block_layer_bytes();
+  view.k = memory_.get() + static_cast<size_t>(layer) * static_cast<size_t>(num_blocks_) * view.block_stride;
+  view.v = view.k + view.block_stride / 2;
+  view.block_size = layout_.block_size;
+  view.num_kv_heads = layout_.num_kv_heads;
+  view.head_dim = layout_.head_dim;
+  view.dtype = layout_.dtype;
+  return view;
+}
+
+std::span<uint8_t> KvPool::Cell(int layer, int32_t block) const {
+  BATON_CHECK(layer >= 0 && layer < layout_.num_layers && block >= 0 && block < num_blocks_)
+      << "layer " << layer << ", block " << block;
+  const size_t cell = static_cast<size_t>(layer) * static_cast<size_t>(num_blocks_) + static_cast<size_t>(block);
+  return {memory_.get() + cell * layout_.block_layer_bytes(), layout_.block_layer_bytes()};
+}
+
+// A cell is, for K, num_kv_heads * head_dim runs of block_size elements, of which a token range is a slice of each; for V,
+// num_kv_heads runs of block_size rows of head_dim elements, again a slice of each. `copy(cell_offset, wire_offset, bytes)`
+// is called per slice.
+template <typename Copy>
+static void ForEachSlice(const KvLayout& layout, int offset, int num_tokens, Copy copy) {
+  BATON_CHECK(offset >= 0 && num_tokens >= 0 && offset + num_tokens <= layout.block_size)
+      << "offset " << offset << ", tokens " << num_tokens;
+  const size_t element = layout.element_bytes();
+  const size_t tokens = static_cast<size_t>(num_tokens);
+  const size_t heads = static_cast<size_t>(layout.num_kv_heads);
+  const size_t dim = static_cast<size_t>(layout.head_dim);
+  const size_t block = static_cast<size_t>(layout.block_size);
+  const size_t first = static_cast<size_t>(offset);
+  size_t wire = 0;
+  for (size_t i = 0; i < heads * dim; ++i) {
+    copy((i * block + first) * element, wire, tokens * element);
+    wire += tokens * element;
+  }
+  const size_t v = heads * dim * block * element;
+  for (size_t h = 0; h < heads; ++h) {
+    copy(v + (h * block + first) * dim * element, wire, tokens * dim * element);
+    wire += tokens * dim * element;
+  }
+}
+
+void KvPool::ReadTokens(int layer, int32_t block, int offset, int num_tokens, std::span<uint8_t> out) const {
+  const std::span<const uint8_t> cell = Cell(layer, block);
+  BATON_CHECK_EQ(out.size(), static_cast<size_t>(num_tokens) * layout_.token_layer_bytes());
+  if (num_tokens == layout_.block_size) {
+    BATON_CHECK_EQ(offset, 0);
+    std::memcpy(out.data(), cell.data(), cell.size());
+    return;
+  }
+  ForEachSlice(layout_, offset, num_tokens, [&](size_t at, size_t wire, size_t bytes) {
+    std::memcpy(out.data() + wire, cell.data() + at, bytes);
+  });
+}
+
+void KvPool::WriteTokens(int layer, int32_t block, int offset, int num_tokens, std::span<const uint8_t> in) const {
+  const std::span<uint8_t> cell = Cell(layer, block);
+  BATON_CHECK_EQ(in.size(), static_cast<size_t>(num_tokens) * layout_.token_layer_bytes());
+  if (num_tokens == layout_.block_size) {
+    BATON_CHECK_EQ(offset, 0);
+    std::memcpy(cell.data(), in.data(), cell.size());
+    return;
+  }
+  ForEachSlice(layout_, offset, num_tokens, [&](size_t at, size_t wire, size_t bytes) {
+    std::memcpy(cell.data() + at, in.data() + wire, bytes);
+  });
+}
+
+void KvPool::CopyBlock(int32_t from, int32_t to) const {
+  if (from == to) return;
+  for (int layer = 0; layer < layout_.num_layers; ++layer) {
+    const std::span<const uint8_t> source = Cell(layer, from);
+    std::memcpy(Cell(layer, to).data(), source.data(), source.size());
+  }
+}
+
+}  // namespace baton
