@@ -62,6 +62,7 @@ struct SequenceSpec {
   CacheKey cache_key;
   int priority = 0;     // Higher first.
   int num_choices = 1;  // They fork one landing copy-on-write.
+  int first_choice = 0;  // Number of the first of them: a recovery of choice 2 alone has first_choice 2, num_choices 1.
 };
 
 // Where a landing's KV goes. The transfer brings tokens [num_cached_tokens, num_tokens).
@@ -98,7 +99,10 @@ struct EngineStats {
 // ModelInput, run the ForwardPass with `between_units` called at every pause, sample, deliver, CheckInvariants (debug).
 class EngineCore {
  public:
-  EngineCore(const Model* model, KvPool* pool, const EngineOptions& options, const Clock* clock);
+  // `model`, `pool` and `clock` outlive the core.
+  //   INVALID_ARGUMENT    an option out of range; names it. RESOURCE_EXHAUSTED  no memory for the step buffers.
+  static absl::StatusOr<std::unique_ptr<EngineCore>> Create(const Model* model, KvPool* pool,
+                                                            const EngineOptions& options, const Clock* clock);
   ~EngineCore();
 
   // ---- Decode: a sequence whose KV arrives by a transfer.
