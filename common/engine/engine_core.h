@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/engine/sampler.h"
 #include "common/engine/sampling_params.h"
 #include "common/kv/block_allocator.h"
 #include "common/kv/kv_pool.h"
@@ -23,11 +24,6 @@ namespace baton {
 using SequenceId = uint64_t;
 
 enum class FinishReason { kNone, kStop, kLength };
-
-struct TokenLogprob {
-  int32_t token_id = 0;
-  float logprob = 0;
-};
 
 // One generated token.
 struct TokenEvent {
@@ -122,6 +118,13 @@ class EngineCore {
   // stay referenced until Finish(id).
   //   RESOURCE_EXHAUSTED  queue full or the prompt cannot fit the pool.
   absl::Status AddPrefill(SequenceId id, SequenceSpec spec, int first_token, SequenceSink sink);
+  // The part that this worker's own prefix cache holds is reported by on_progress too (all layers at once, when the job is
+  // admitted to its first chunk): the receiver needs every token from first_token on, computed now or before.
+  //
+  // A reference of the caller's own on blocks (a sender's queue reads them), independent of any sequence: Cancel may then
+  // free the sequence at once, and the blocks stay until ReleaseBlocks.
+  void RetainBlocks(std::span<const BlockId> blocks);
+  void ReleaseBlocks(std::span<const BlockId> blocks);
   // Blocks of a sequence in position order. Valid until it ends.
   std::span<const BlockId> BlocksOf(SequenceId id) const;
   int NumCachedTokensOf(SequenceId id) const;  // Prompt tokens found in the prefix cache when it was admitted.
