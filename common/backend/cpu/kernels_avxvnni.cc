@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// AVX2 with AVX-VNNI. Compiled with those flags: nothing else may be included here (see kernels.h).
+#include "common/backend/cpu/kernels.h"
+#define BATON_VEC_VNNI 1
+#include "common/backend/cpu/vec_avx2.h"
+#include "common/backend/cpu/rows_impl.h"
+#include "common/backend/cpu/linear_quant_impl.h"
+#include "common/backend/cpu/linear_float_impl.h"
+#include "common/backend/cpu/attention_impl.h"
+#include "common/backend/cpu/qkv_impl.h"
+#include "common/backend/cpu/kernels_table.h"
+
+namespace baton::cpu {
+
+extern const Kernels kAvxVnniKernels;
+const Kernels kAvxVnniKernels = MakeTable(Isa::kAvxVnni, "avx2-vnni");
+
+}  // namespace baton::cpu
