@@ -69,6 +69,11 @@ class BoundedQueue {
     not_empty_.NotifyAll();
   }
 
+  bool closed() const {
+    MutexLock lock(&mutex_);
+    return closed_;
+  }
+
   size_t size() const {
     MutexLock lock(&mutex_);
     return values_.size();

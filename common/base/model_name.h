@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_BASE_MODEL_NAME_H_
+#define BATON_COMMON_BASE_MODEL_NAME_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace baton {
+
+// What people call the model of a file or folder when nobody names it: the first word of the base name, in lower case.
+// ".../SmolLM2-135M-Instruct.Q4_1.gguf" is "smollm2", ".../qwen3_qk_norm/" is "qwen3_qk_norm". "model" when nothing is left.
+std::string ShortModelName(absl::string_view path);
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_BASE_MODEL_NAME_H_
