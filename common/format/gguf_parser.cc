@@ -309,23 +309,30 @@ absl::Status GgufParser::PlaceTensors() {
     }
     tensor.data = bytes_.data() + file_.data_offset_ + offset;
   }
-  return CheckOverlap();
+  return CheckTiling();
 }
 
-absl::Status GgufParser::CheckOverlap() const {
+// The tensors tile the data section, each padded to the alignment, as every writer lays them out. So a type or a
+// dimension that was changed shows, even where the bytes would still be inside the file.
+absl::Status GgufParser::CheckTiling() const {
   std::vector<size_t> order(file_.tensors_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return relative_offsets_[a] < relative_offsets_[b]; });
-  for (size_t i = 1; i < order.size(); ++i) {
-    const TensorView& before = file_.tensors_[order[i - 1]];
-    const TensorView& after = file_.tensors_[order[i]];
-    if (relative_offsets_[order[i - 1]] + before.bytes > relative_offsets_[order[i]]) {
-      return Error(offset_fields_[order[i]],
-                   absl::StrFormat("tensor %s at offset %d overlaps tensor %s (%d bytes at offset %d)",
-                                   absl::CHexEscape(after.name), relative_offsets_[order[i]],
-                                   absl::CHexEscape(before.name), before.bytes, relative_offsets_[order[i - 1]]));
+  const uint64_t alignment = file_.alignment_;
+  uint64_t end = 0;  // Padded. The padding of the last tensor may be missing.
+  for (size_t i : order) {
+    const TensorView& tensor = file_.tensors_[i];
+    if (relative_offsets_[i] != end) {
+      return Error(offset_fields_[i], absl::StrFormat("tensor %s has offset %d, the tensor before ends at %d: %s",
+                                                      absl::CHexEscape(tensor.name), relative_offsets_[i], end,
+                                                      relative_offsets_[i] < end ? "overlap" : "hole"));
     }
+    end = relative_offsets_[i] + (tensor.bytes + alignment - 1) / alignment * alignment;
+  }
+  const uint64_t data_bytes = bytes_.size() > file_.data_offset_ ? bytes_.size() - file_.data_offset_ : 0;
+  if (!order.empty() && data_bytes > end) {
+    return Error(file_.data_offset_ + end, absl::StrFormat("%d bytes follow the last tensor", data_bytes - end));
   }
   return absl::OkStatus();
 }

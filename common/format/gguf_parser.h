@@ -28,7 +28,7 @@ class GgufParser {
   absl::Status ReadAlignment();
   absl::Status ReadTensor(uint64_t index);
   absl::Status PlaceTensors();
-  absl::Status CheckOverlap() const;
+  absl::Status CheckTiling() const;
 
   // Each reads at `at_` and moves on. `what` names the thing in the error.
   absl::Status ReadU32(const char* what, uint32_t* value);

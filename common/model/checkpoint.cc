@@ -24,7 +24,7 @@ class CheckpointLoader {
 
   explicit CheckpointLoader(Checkpoint* checkpoint) : checkpoint_(*checkpoint), config_(checkpoint->config_) {}
 
-  absl::Status LoadGguf();
+  absl::Status LoadGguf(std::shared_ptr<const GgufFile> file);
   absl::Status LoadFolder();
 
  private:
@@ -39,11 +39,11 @@ class CheckpointLoader {
   Lookup find_;
 };
 
-absl::Status CheckpointLoader::LoadGguf() {
-  BATON_ASSIGN_OR_RETURN(checkpoint_.gguf_, GgufFile::Open(checkpoint_.path_));
+absl::Status CheckpointLoader::LoadGguf(std::shared_ptr<const GgufFile> file) {
+  checkpoint_.gguf_ = std::move(file);
   checkpoint_.mapping_ = checkpoint_.gguf_;
   BATON_ASSIGN_OR_RETURN(config_, ConfigFromGguf(*checkpoint_.gguf_));
-  find_ = [file = checkpoint_.gguf_](absl::string_view name) { return file->FindTensor(name); };
+  find_ = [file = checkpoint_.gguf_.get()](absl::string_view name) { return file->FindTensor(name); };
   return LoadTensors(Container::kGguf);
 }
 
@@ -150,14 +150,24 @@ absl::Status CheckpointLoader::LoadTensors(Container container) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(absl::string_view path) {
+absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::FromGguf(std::shared_ptr<const GgufFile> file) {
   std::shared_ptr<Checkpoint> checkpoint(new Checkpoint());
-  checkpoint->path_ = std::string(path);
-  while (checkpoint->path_.size() > 1 && checkpoint->path_.back() == '/') checkpoint->path_.pop_back();
-  CheckpointLoader loader(checkpoint.get());
+  checkpoint->path_ = file->path();
+  BATON_RETURN_IF_ERROR(CheckpointLoader(checkpoint.get()).LoadGguf(std::move(file)));
+  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+}
+
+absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(absl::string_view path) {
+  std::string name(path);
   struct stat st;
-  const bool folder = stat(checkpoint->path_.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
-  BATON_RETURN_IF_ERROR(folder ? loader.LoadFolder() : loader.LoadGguf());
+  if (stat(name.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)) {
+    BATON_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(name));
+    return FromGguf(std::move(file));
+  }
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  std::shared_ptr<Checkpoint> checkpoint(new Checkpoint());
+  checkpoint->path_ = std::move(name);
+  BATON_RETURN_IF_ERROR(CheckpointLoader(checkpoint.get()).LoadFolder());
   return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
 }
 

@@ -43,6 +43,9 @@ class Checkpoint {
   //   expectation. FAILED_PRECONDITION  an architecture or feature that is not implemented.
   static absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(absl::string_view path);
 
+  // The same for a GGUF file that is open already (the tokeniser reads it, too).
+  static absl::StatusOr<std::shared_ptr<const Checkpoint>> FromGguf(std::shared_ptr<const GgufFile> file);
+
   const std::string& path() const { return path_; }
   const ModelConfig& config() const { return config_; }
   const TensorView& embedding() const { return embedding_; }    // [vocab, hidden]
