@@ -142,7 +142,7 @@ class OutgoingQueue {
 
 // The server's end of a bidirectional stream. Use:
 //   auto stream = ServerEventStream<Req, Resp>::Create({.on_message = ..., .on_done = ...});
-//   return stream->reactor();   // from the service method
+//   return stream->reactor();   // from the service method; no callback runs before
 template <class Request, class Response>
 class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<Request, Response>> {
  public:
@@ -158,11 +158,14 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
   static std::shared_ptr<ServerEventStream> Create(Callbacks callbacks, const StreamLimits& limits = {}) {
     auto stream = std::shared_ptr<ServerEventStream>(new ServerEventStream(std::move(callbacks), limits));
     stream->self_ = stream;
-    stream->reactor_.Begin();
     return stream;
   }
 
-  grpc::ServerBidiReactor<Request, Response>* reactor() { return &reactor_; }
+  // Hands the stream to gRPC and starts reading. Once.
+  grpc::ServerBidiReactor<Request, Response>* reactor() {
+    reactor_.Begin();
+    return &reactor_;
+  }
 
   // Queues a message. False when the stream is finishing or over, or the queue is full. Any thread.
   bool Send(Response&& message) { return Push(std::move(message), /*force=*/false); }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_KV_TRANSFER_GRPC_GRPC_KV_RECEIVER_H_
+#define BATON_COMMON_KV_TRANSFER_GRPC_GRPC_KV_RECEIVER_H_
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "baton/internal/kv.grpc.pb.h"
+#include "common/base/mutex.h"
+#include "common/kv_transfer/kv_receiver.h"
+#include "common/rpc/event_stream.h"
+
+namespace baton {
+
+// KV links over gRPC: two-sided, a frame is written into its zone by the gRPC thread that received it, so the stream's own
+// flow control holds back a writer that is faster than this machine's memory.
+//
+// A service: register it with the worker's RpcServer. Thread-safe.
+class GrpcKvReceiver final : public internal::KvPeer::CallbackService, public KvReceiver {
+ public:
+  // `directory` outlives the service and its server.
+  GrpcKvReceiver(std::string worker, uint64_t incarnation, KvCompatibility compatibility, int block_size,
+                 LandingDirectory* directory, KvReceiverEvents events);
+
+  const char* transport() const override { return "grpc"; }
+  void Abort(const PeerId& peer, const TransferId& transfer, int attempt) override;
+
+  grpc::ServerBidiReactor<internal::KvLinkRequest, internal::KvLinkReply>* Link(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  using Stream = ServerEventStream<internal::KvLinkRequest, internal::KvLinkReply>;
+  struct LinkState {
+    std::shared_ptr<Stream> stream;
+    bool greeted = false;  // Touched by the stream's reading thread only, as is `peer`.
+    PeerId peer;
+  };
+
+  void OnMessage(const std::shared_ptr<LinkState>& link, const internal::KvLinkRequest& message);
+  absl::Status OnHello(const std::shared_ptr<LinkState>& link, const internal::KvHello& hello);
+  void OnFrame(const LinkState& link, const internal::KvFrame& frame);
+  void OnManifest(const LinkState& link, const internal::KvManifest& message);
+
+  const std::string worker_;
+  const uint64_t incarnation_;
+  const KvCompatibility compatibility_;
+  const int block_size_;
+  LandingDirectory* const directory_;
+  const KvReceiverEvents events_;
+  Mutex mutex_;
+  std::map<PeerId, std::shared_ptr<Stream>> links_ ABSL_GUARDED_BY(mutex_);  // The newest link of each peer.
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_KV_TRANSFER_GRPC_GRPC_KV_RECEIVER_H_

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_KV_TRANSFER_KV_SENDER_H_
+#define BATON_COMMON_KV_TRANSFER_KV_SENDER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/kv/block_allocator.h"
+#include "common/kv_transfer/landing_zone.h"
+#include "common/kv_transfer/transfer.h"
+
+namespace baton {
+
+struct SendStats {
+  int64_t payload_bytes = 0;
+  double tail_ms = 0;  // Finish called to manifest sent: what was left to send after the last layer.
+};
+
+// One attempt at one transfer, from this process's pool to a peer's.
+struct SendJob {
+  TransferId transfer;
+  int attempt = 0;
+  uint64_t peer_incarnation = 0;  // The decode process that reserved; another one at its address is UNAVAILABLE.
+  std::vector<BlockId> blocks;    // Of this pool, in position order from token 0; referenced by the caller until on_done.
+  int first_token = 0;            // The peer has what is before.
+  // Exactly once, on a transport thread: the manifest was sent, or why not (CANCELLED after Cancel, ABORTED when the peer
+  // fenced the attempt, UNAVAILABLE when the link broke, DEADLINE_EXCEEDED when it stalled). No byte of the blocks is read
+  // afterwards.
+  std::function<void(const absl::Status&, const SendStats&)> on_done;
+};
+
+// Moves blocks to one peer over one kind of transport. All methods may be called on any thread and do not block; a thread of
+// the sender's reads the blocks. Pieces of one job are sent in the order pushed.
+class KvSender {
+ public:
+  class Transfer;  // Handle of a job; what it points to lives until on_done and the last handle are gone.
+
+  virtual ~KvSender() = default;
+  virtual const char* transport() const = 0;
+
+  // Starts a job: negotiates with the peer if it must. Errors come by on_done.
+  virtual std::shared_ptr<Transfer> Begin(SendJob job) = 0;
+  // Layers [layer_begin, layer_end) of tokens [token_begin, token_end) are in the pool. token_begin is a multiple of the
+  // block size; token_end too, unless it is the last.
+  virtual void Push(const std::shared_ptr<Transfer>& transfer, int layer_begin, int layer_end, int token_begin,
+                    int token_end) = 0;
+  // Everything was pushed. The sender fills in checksum and payload_bytes.
+  virtual void Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) = 0;
+  // Stops copying; on_done says CANCELLED unless it was done already.
+  virtual void Cancel(const std::shared_ptr<Transfer>& transfer) = 0;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_KV_TRANSFER_KV_SENDER_H_

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_WORKER_ROUTER_REGISTRATION_H_
+#define BATON_COMMON_WORKER_ROUTER_REGISTRATION_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "baton/internal/registry.pb.h"
+#include "common/base/mutex.h"
+#include "common/base/thread.h"
+
+namespace baton {
+
+// Keeps this worker registered with one router: a stream with the identity first, then a load report per heartbeat; opened
+// again whenever it breaks, after 100 ms to 1 s with jitter (a restarted router must not be stormed). Owns a thread.
+class RouterRegistration {
+ public:
+  using LoadProvider = std::function<internal::WorkerLoad()>;
+  RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load);
+  // Closes the stream, so that the router forgets the worker at once.
+  ~RouterRegistration();
+
+  // Sends a load report now (a drain should not wait for the next heartbeat).
+  void ReportNow();
+  bool registered() const;
+
+ private:
+  struct Session;
+  void Run();
+  void RunSession();
+
+  const std::string address_;
+  const internal::WorkerIdentity identity_;
+  const LoadProvider load_;
+  mutable Mutex mutex_;
+  CondVar wake_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool report_now_ ABSL_GUARDED_BY(mutex_) = false;
+  bool registered_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
+  Thread thread_;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_WORKER_ROUTER_REGISTRATION_H_

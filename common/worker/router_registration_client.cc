@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "baton/internal/registry.grpc.pb.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/logging.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/event_stream.h"
+#include "common/worker/router_registration.h"
+
+namespace baton {
+namespace {
+
+using Stream = ClientEventStream<internal::WorkerReport, internal::RouterReply>;
+
+constexpr absl::Duration kDefaultHeartbeat = absl::Milliseconds(500);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
+
+}  // namespace
+
+struct RouterRegistration::Session {
+  std::shared_ptr<Stream> stream;
+  absl::Duration heartbeat = kDefaultHeartbeat;  // Guarded by the registration's mutex, as is the rest.
+  bool welcomed = false;
+  bool over = false;
+  absl::Status status;
+};
+
+RouterRegistration::RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load)
+    : address_(std::move(router_address)),
+      identity_(std::move(identity)),
+      load_(std::move(load)),
+      thread_("register", [this] { Run(); }) {}
+
+RouterRegistration::~RouterRegistration() {
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+    wake_.NotifyAll();
+  }
+  thread_.Join();
+}
+
+void RouterRegistration::ReportNow() {
+  MutexLock lock(&mutex_);
+  report_now_ = true;
+  wake_.NotifyAll();
+}
+
+bool RouterRegistration::registered() const {
+  MutexLock lock(&mutex_);
+  return registered_;
+}
+
+void RouterRegistration::Run() {
+  absl::Duration backoff = absl::Milliseconds(100);
+  bool warned = false;
+  while (true) {
+    const MonotonicTime begun = Clock::Real()->Now();
+    RunSession();
+    MutexLock lock(&mutex_);
+    if (stop_) return;
+    const bool was_registered = session_ != nullptr && session_->welcomed;
+    if (was_registered || !warned) {
+      BATON_LOG(WARNING) << "router " << address_ << (was_registered ? " closed the registration: " : " cannot be reached: ")
+                         << session_->status.message() << "; trying again";
+    }
+    warned = !was_registered;
+    if (Clock::Real()->Now() - begun > absl::Seconds(5)) backoff = absl::Milliseconds(100);
+    const double jitter = 0.5 + static_cast<double>(RandomUint64() % 1000) / 1000.0;
+    const MonotonicTime until = Clock::Real()->Now() + backoff * jitter;
+    while (!stop_ && Clock::Real()->Now() < until) wake_.WaitFor(&mutex_, until - Clock::Real()->Now());
+    backoff = std::min(backoff * 2, kMaxBackoff);
+  }
+}
+
+void RouterRegistration::RunSession() {
+  auto session = std::make_shared<Session>();
+  const auto channel = CreateChannel(address_);
+  const auto stub = internal::Registry::NewStub(channel);
+  session->stream = Stream::Create({
+      .on_message =
+          [this, session](internal::RouterReply&& reply) {
+            MutexLock lock(&mutex_);
+            if (!session->welcomed) BATON_LOG(INFO) << "registered with router " << reply.router_id() << " at " << address_;
+            session->welcomed = true;
+            registered_ = true;
+            if (reply.heartbeat_ms() > 0) {
+              session->heartbeat = absl::Milliseconds(std::clamp(reply.heartbeat_ms(), 10, 10000));
+            }
+          },
+      .on_done =
+          [this, session](absl::Status status) {
+            MutexLock lock(&mutex_);
+            session->over = true;
+            session->status = std::move(status);
+            wake_.NotifyAll();
+          },
+  });
+  stub->async()->Register(session->stream->context(), session->stream->reactor());
+  session->stream->Start();
+  internal::WorkerReport hello;
+  *hello.mutable_identity() = identity_;
+  session->stream->SendLast(std::move(hello));
+  while (true) {
+    internal::WorkerReport report;
+    *report.mutable_load() = load_();
+    // A router that does not read is as good as gone; its stream ends by keepalive.
+    session->stream->Send(std::move(report));
+    MutexLock lock(&mutex_);
+    session_ = session;
+    const MonotonicTime next = Clock::Real()->Now() + session->heartbeat;
+    while (!stop_ && !session->over && !report_now_ && Clock::Real()->Now() < next) {
+      wake_.WaitFor(&mutex_, next - Clock::Real()->Now());
+    }
+    report_now_ = false;
+    if (stop_ || session->over) break;
+  }
+  session->stream->CloseSending();
+  MutexLock lock(&mutex_);
+  const MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(1);
+  while (!session->over) {
+    if (Clock::Real()->Now() >= deadline) session->stream->Cancel();
+    wake_.WaitFor(&mutex_, absl::Milliseconds(50));
+  }
+  registered_ = false;
+}
+
+}  // namespace baton

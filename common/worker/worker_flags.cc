@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/worker_flags.h"
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/base/quantity.h"
+#include "common/base/status_macros.h"
+
+ABSL_FLAG(std::string, model, "", "GGUF file, or Hugging Face folder with config.json and safetensors.");
+ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
+ABSL_FLAG(std::string, cache_dir, "", "Folder for packed weights; empty keeps none.");
+
+ABSL_FLAG(std::string, id, "", "Name of this worker; empty draws one.");
+ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT of the gRPC services; port 0 takes a free one.");
+ABSL_FLAG(std::string, advertise, "", "HOST:PORT where router and workers reach this one; empty is the listening address.");
+ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty serves none.");
+ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
+ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (grpc).");
+
+ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of the KV pool; auto takes half of what the cgroup leaves.");
+ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the model's.");
+ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16 or f32.");
+ABSL_FLAG(int, block_size, 16, "Tokens per KV block, a multiple of 16.");
+ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts that begin alike.");
+
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or reference (plain fp32, slow).");
+ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may use.");
+ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
+ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
+ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
+ABSL_FLAG(int, panel_rows, 64, "Rows of a chunk between two looks at the inbox.");
+ABSL_FLAG(int, max_running, 64, "Sequences per decode step.");
+ABSL_FLAG(int, max_waiting, 256, "Sequences that wait for prefill here; more are refused.");
+
+ABSL_FLAG(absl::Duration, transfer_timeout, absl::Seconds(10), "A KV transfer without progress for so long has failed.");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(30), "How long a drain waits for what runs.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
+ABSL_FLAG(std::string, log_format, "text", "text or json.");
+
+namespace baton {
+namespace {
+
+absl::StatusOr<KvDtype> ParseKvDtype(const std::string& name) {
+  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kBf16, KvDtype::kF32}) {
+    if (name == KvDtypeName(dtype)) return dtype;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", name, " is none of f16, bf16, f32"));
+}
+
+absl::Status CheckRange(const char* flag, int value, int low, int high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is outside ", low, " to ", high));
+}
+
+absl::Status ApplyLogging(internal::WorkerRole role) {
+  LogOptions log;
+  const std::string level = absl::GetFlag(FLAGS_log_level);
+  if (level == "debug") log.min_severity = LogSeverity::kDEBUG;
+  else if (level == "info") log.min_severity = LogSeverity::kINFO;
+  else if (level == "warning") log.min_severity = LogSeverity::kWARNING;
+  else if (level == "error") log.min_severity = LogSeverity::kERROR;
+  else return absl::InvalidArgumentError(absl::StrCat("--log-level ", level, " is none of debug, info, warning, error"));
+  const std::string format = absl::GetFlag(FLAGS_log_format);
+  if (format == "json") log.format = LogFormat::kJson;
+  else if (format != "text") return absl::InvalidArgumentError(absl::StrCat("--log-format ", format, " is none of text, json"));
+  const std::string id = absl::GetFlag(FLAGS_id);
+  log.process = absl::StrCat(role == internal::PREFILL ? "prefill" : "decode", id.empty() ? "" : " ", id);
+  SetLogOptions(log);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<ConfigGroup> WorkerFlagGroups() {
+  return {
+      {"Model", {"model", "served_model_name", "cache_dir"}},
+      {"Cluster", {"id", "listen", "advertise", "router", "status", "transport"}},
+      {"Memory", {"kv_memory", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
+      {"Compute", {"device", "threads", "isa", "activations", "chunk_tokens", "panel_rows", "max_running", "max_waiting"}},
+      {"Time", {"transfer_timeout", "grace"}},
+      {"Logging", {"log_level", "log_format"}},
+  };
+}
+
+absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) {
+  BATON_RETURN_IF_ERROR(ApplyLogging(role));
+  WorkerOptions options;
+  options.role = role;
+  options.id = absl::GetFlag(FLAGS_id);
+  options.model_path = absl::GetFlag(FLAGS_model);
+  options.served_model_name = absl::GetFlag(FLAGS_served_model_name);
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.advertise = absl::GetFlag(FLAGS_advertise);
+  options.status = absl::GetFlag(FLAGS_status);
+  options.routers = absl::StrSplit(absl::GetFlag(FLAGS_router), ',', absl::SkipWhitespace());
+  options.device = absl::GetFlag(FLAGS_device);
+  options.backend.num_threads = absl::GetFlag(FLAGS_threads);
+  options.backend.isa = absl::GetFlag(FLAGS_isa);
+  options.backend.activations = absl::GetFlag(FLAGS_activations);
+  options.engine.max_step_rows = absl::GetFlag(FLAGS_chunk_tokens);
+  options.engine.panel_rows = absl::GetFlag(FLAGS_panel_rows);
+  options.engine.max_running = absl::GetFlag(FLAGS_max_running);
+  options.engine.max_waiting = absl::GetFlag(FLAGS_max_waiting);
+  options.engine.enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
+  options.kv_memory_bytes = absl::GetFlag(FLAGS_kv_memory).bytes;
+  options.max_context = absl::GetFlag(FLAGS_max_context);
+  BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv_dtype)));
+  options.block_size = absl::GetFlag(FLAGS_block_size);
+  options.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);
+  options.grace = absl::GetFlag(FLAGS_grace);
+  const std::string transport = absl::GetFlag(FLAGS_transport);
+  if (transport != "auto" && transport != "grpc") {
+    return absl::InvalidArgumentError(absl::StrCat("--transport ", transport, " is none of auto, grpc"));
+  }
+  BATON_RETURN_IF_ERROR(CheckRange("--max-context", options.max_context, 0, 1 << 24));
+  BATON_RETURN_IF_ERROR(CheckRange("--threads", options.backend.num_threads, 0, 1024));
+  BATON_RETURN_IF_ERROR(CheckRange("--chunk-tokens", options.engine.max_step_rows, 16, 1 << 16));
+  BATON_RETURN_IF_ERROR(CheckRange("--panel-rows", options.engine.panel_rows, 1, 1 << 16));
+  BATON_RETURN_IF_ERROR(CheckRange("--max-running", options.engine.max_running, 1, 1 << 12));
+  BATON_RETURN_IF_ERROR(CheckRange("--max-waiting", options.engine.max_waiting, 1, 1 << 16));
+  if (options.transfer_timeout < absl::Milliseconds(10)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--transfer-timeout ", absl::FormatDuration(options.transfer_timeout), " is under 10ms"));
+  }
+  return options;
+}
+
+}  // namespace baton

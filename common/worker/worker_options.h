@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_WORKER_WORKER_OPTIONS_H_
+#define BATON_COMMON_WORKER_WORKER_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "baton/internal/registry.pb.h"
+#include "common/backend/backend.h"
+#include "common/backend/create_backend.h"
+#include "common/engine/engine_core.h"
+
+namespace baton {
+
+// What one worker process is told. A role is scheduler options, not another program: the two binaries differ in which
+// services they offer.
+struct WorkerOptions {
+  internal::WorkerRole role = internal::ROLE_UNSPECIFIED;
+  std::string id;                    // Empty: role and a random suffix.
+  std::string model_path;
+  std::string served_model_name;     // Empty: the model file's own short name.
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;             // Where others reach us; empty: the listening address.
+  std::string status;                // Empty: no status server.
+  std::vector<std::string> routers;  // Registered with all of them.
+
+  std::string device = "cpu";
+  BackendOptions backend;
+  EngineOptions engine;
+  std::optional<int64_t> kv_memory_bytes;  // Nothing: half of what the cgroup leaves after the weights, at most 64 contexts.
+  int max_context = 0;                     // 0: the model's.
+  KvDtype kv_dtype = KvDtype::kF16;
+  int block_size = 16;
+
+  absl::Duration transfer_timeout = absl::Seconds(10);
+  absl::Duration grace = absl::Seconds(30);
+  std::vector<std::string> transports = {"grpc"};  // Best first.
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_WORKER_WORKER_OPTIONS_H_

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_WORKER_WORKER_PROCESS_H_
+#define BATON_COMMON_WORKER_WORKER_PROCESS_H_
+
+#include <functional>
+#include <vector>
+
+#include "common/base/shutdown_signals.h"
+#include "common/worker/worker_runtime.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace baton {
+
+// What a role adds to the process around a worker.
+struct WorkerServices {
+  std::vector<grpc::Service*> services;
+  std::function<void(const std::string& address)> on_address;  // Told where others reach us, before any call. May be null.
+  std::function<int()> num_open_calls;                         // A drain waits until it is 0.
+};
+
+// Serves until SIGINT or SIGTERM: gRPC services, status server, registration with every router; then drains: not ready at
+// once, no new work, waits for open calls up to --grace. A second signal ends at once. Returns the process's exit code.
+// Main thread; `signals` was made before any other thread.
+int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, ShutdownSignals* signals);
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_WORKER_WORKER_PROCESS_H_

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/worker_runtime.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/build_info.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/logging.h"
+#include "common/base/memory.h"
+#include "common/base/model_name.h"
+#include "common/base/quantity.h"
+#include "common/base/status_macros.h"
+#include "common/model/checkpoint.h"
+
+namespace baton {
+namespace {
+
+// An engine thread that has not come round for so long is stuck: the longest unit between two turns is one row panel of one
+// layer, a fraction of a second even on a machine that is overloaded.
+constexpr absl::Duration kEngineStuck = absl::Seconds(10);
+// More than this many whole contexts is memory that nobody asked for.
+constexpr int64_t kMaxDefaultContexts = 64;
+
+const char* RoleName(internal::WorkerRole role) { return role == internal::PREFILL ? "prefill" : "decode"; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const WorkerOptions& options) {
+  auto runtime = std::unique_ptr<WorkerRuntime>(new WorkerRuntime);
+  runtime->options_ = options;
+  runtime->incarnation_ = ProcessIncarnation();
+  if (runtime->options_.id.empty()) {
+    runtime->options_.id = NewId(options.role == internal::PREFILL ? "p" : "d");
+  }
+  BATON_RETURN_IF_ERROR(runtime->LoadModel());
+  BATON_RETURN_IF_ERROR(runtime->CreatePool());
+  EngineOptions engine_options = options.engine;
+  engine_options.context_length = runtime->context_length_;
+  BATON_ASSIGN_OR_RETURN(auto core, EngineCore::Create(runtime->model_.get(), runtime->pool_.get(), engine_options,
+                                                       Clock::Real()));
+  runtime->engine_ = std::make_unique<Engine>(std::move(core), "engine");
+  runtime->ExportMetrics();
+  return runtime;
+}
+
+WorkerRuntime::~WorkerRuntime() {
+  callbacks_.clear();
+  engine_.reset();
+}
+
+absl::Status WorkerRuntime::LoadModel() {
+  const MonotonicTime start = Clock::Real()->Now();
+  BATON_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(options_.model_path));
+  BATON_ASSIGN_OR_RETURN(backend_, CreateBackend(options_.device, options_.backend));
+  BATON_ASSIGN_OR_RETURN(model_, Model::Load(checkpoint, backend_.get(), {}, options_.backend.num_threads));
+  if (options_.served_model_name.empty()) options_.served_model_name = ShortModelName(options_.model_path);
+  const int model_context = model_->config().context_length;
+  if (options_.max_context > model_context) {
+    return absl::InvalidArgumentError(absl::StrCat("--max-context ", options_.max_context, " is over the model's ",
+                                                   model_context));
+  }
+  context_length_ = options_.max_context > 0 ? options_.max_context : model_context;
+  BATON_LOG(INFO) << "loaded " << options_.served_model_name << " (" << FormatBytes(model_->weight_bytes()) << ") for "
+                  << backend_->description() << " in " << static_cast<int>(ToMs(Clock::Real()->Now() - start)) << " ms";
+  return absl::OkStatus();
+}
+
+absl::Status WorkerRuntime::CreatePool() {
+  const KvLayout layout = model_->kv_layout(options_.kv_dtype, options_.block_size);
+  BATON_RETURN_IF_ERROR(layout.Validate());
+  const int64_t block_bytes = static_cast<int64_t>(layout.block_bytes());
+  const int64_t blocks_per_context = (context_length_ + layout.block_size - 1) / layout.block_size;
+  int64_t bytes = 0;
+  if (options_.kv_memory_bytes.has_value()) {
+    bytes = *options_.kv_memory_bytes;
+  } else {
+    BATON_ASSIGN_OR_RETURN(const MemoryLimits limits, ReadMemoryLimits());
+    // Several workers share a small machine; half of what is left is what one takes unasked.
+    bytes = std::min(limits.available_bytes / 2, kMaxDefaultContexts * blocks_per_context * block_bytes);
+  }
+  const int64_t blocks = std::min<int64_t>(bytes / block_bytes, INT32_MAX / layout.block_size);
+  if (blocks < blocks_per_context) {
+    // A smaller pool works, for shorter prompts; one block more than a token is the least that can generate at all.
+    if (blocks < 2) {
+      return absl::ResourceExhaustedError(absl::StrCat("--kv-memory ", FormatBytes(bytes), " holds ", blocks,
+                                                       " KV blocks of ", FormatBytes(block_bytes), "; 2 are needed"));
+    }
+    const int fits = static_cast<int>(blocks) * layout.block_size;
+    BATON_LOG(WARNING) << "KV memory " << FormatBytes(bytes) << " holds " << fits << " tokens: the context is cut from "
+                       << context_length_ << " to that";
+    context_length_ = fits;
+  }
+  BATON_ASSIGN_OR_RETURN(pool_, KvPool::Create(layout, static_cast<int>(blocks), backend_.get()));
+  BATON_LOG(INFO) << "KV pool of " << blocks << " blocks, " << FormatBytes(pool_->bytes()) << " ("
+                  << blocks * layout.block_size << " tokens), context " << context_length_;
+  return absl::OkStatus();
+}
+
+KvCompatibility WorkerRuntime::compatibility() const {
+  return {model_->fingerprint(), pool_->layout().fingerprint(), backend_->numerics_id()};
+}
+
+absl::Status WorkerRuntime::CheckTokens(const std::string& model_fingerprint, std::span<const int32_t> tokens) const {
+  if (model_fingerprint != model_->fingerprint()) {
+    return absl::FailedPreconditionError(absl::StrCat("model mismatch: request ", model_fingerprint, ", ", id(), " has ",
+                                                      model_->fingerprint()));
+  }
+  if (tokens.empty()) return absl::InvalidArgumentError("tokens: the prompt is empty");
+  if (static_cast<int64_t>(tokens.size()) >= context_length_ + int64_t{1}) {
+    return absl::InvalidArgumentError(absl::StrCat("tokens: ", tokens.size(), " are over the context of ", context_length_));
+  }
+  const int vocab = model_->config().vocab_size;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab) {
+      return absl::InvalidArgumentError(absl::StrCat("tokens[", i, "]: id ", tokens[i], " is outside the vocabulary of ", vocab));
+    }
+  }
+  return absl::OkStatus();
+}
+
+internal::WorkerIdentity WorkerRuntime::Identity(const std::string& address, const std::string& status_address) const {
+  internal::WorkerIdentity identity;
+  identity.set_id(id());
+  identity.set_incarnation(incarnation_);
+  identity.set_role(options_.role);
+  identity.set_address(options_.advertise.empty() ? address : options_.advertise);
+  identity.set_status_address(status_address);
+  identity.set_model(options_.served_model_name);
+  identity.set_model_fingerprint(model_->fingerprint());
+  identity.set_kv_layout(pool_->layout().fingerprint());
+  identity.set_numerics(backend_->numerics_id());
+  identity.set_context_length(context_length_);
+  identity.set_vocab_size(model_->config().vocab_size);
+  for (const std::string& transport : options_.transports) identity.add_transports(transport);
+  identity.set_version(Version());
+  return identity;
+}
+
+internal::WorkerLoad WorkerRuntime::Load(int num_routers) const {
+  const EngineStats stats = engine_->stats();
+  internal::WorkerLoad load;
+  load.set_blocks_total(stats.blocks.total);
+  load.set_blocks_free(stats.blocks.free);
+  load.set_blocks_cached(stats.blocks.cached);
+  load.set_blocks_quarantined(stats.blocks.quarantined);
+  load.set_blocks_used(stats.blocks.used);
+  load.set_running(stats.running);
+  load.set_waiting(stats.waiting + stats.landing);
+  load.set_engine_steps(stats.steps);
+  load.set_step_ms(stats.last_step_ms);
+  load.set_block_size(pool_->layout().block_size);
+  const int routers = std::max(1, num_routers);
+  // A prefill worker's own queue is a few requests deep; the rest waits at the router.
+  const int slots = options_.role == internal::PREFILL ? 4 : options_.engine.max_running;
+  load.set_credit_slots(std::max(1, slots / routers));
+  load.set_credit_blocks((stats.blocks.free + stats.blocks.cached) / routers);
+  load.set_draining(draining());
+  if (const absl::Status ready = Ready(); !ready.ok()) {
+    load.set_broken(!draining());
+    load.set_reason(std::string(ready.message()));
+  }
+  return load;
+}
+
+absl::Status WorkerRuntime::Ready() const {
+  if (draining()) return absl::UnavailableError("draining");
+  const uint64_t heartbeat = engine_->heartbeat();
+  const MonotonicTime now = Clock::Real()->Now();
+  MutexLock lock(&watchdog_mutex_);
+  if (heartbeat != last_heartbeat_ || last_change_ == absl::ZeroDuration()) {
+    last_heartbeat_ = heartbeat;
+    last_change_ = now;
+  }
+  if (now - last_change_ > kEngineStuck) {
+    return absl::InternalError(absl::StrCat("the engine thread made no step for ", absl::FormatDuration(now - last_change_)));
+  }
+  return absl::OkStatus();
+}
+
+void WorkerRuntime::CountTransfer(const std::string& transport, const std::string& result, int64_t bytes) {
+  metrics_.GetCounter("baton_kv_transfers_total", "KV transfers that ended, by transport and result.",
+                      {{"transport", transport}, {"result", result}})->Increment();
+  metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.")
+      ->Increment(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)));
+}
+
+void WorkerRuntime::ExportMetrics() {
+  const auto add = [this](MetricKind kind, const char* name, const char* help, MetricLabels labels,
+                          double (*read)(const EngineStats&)) {
+    callbacks_.push_back(metrics_.AddCallback(kind, name, help, std::move(labels),
+                                              [engine = engine_.get(), read] { return read(engine->stats()); }));
+  };
+  constexpr char kBlocks[] = "KV blocks by state; free, used, cached and quarantined add up to the pool.";
+  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "free"}}, [](const EngineStats& s) { return double(s.blocks.free); });
+  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "used"}}, [](const EngineStats& s) { return double(s.blocks.used); });
+  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "cached"}}, [](const EngineStats& s) { return double(s.blocks.cached); });
+  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "quarantined"}},
+      [](const EngineStats& s) { return double(s.blocks.quarantined); });
+  constexpr char kRequests[] = "Requests in this process by state.";
+  add(MetricKind::kGauge, "baton_requests", kRequests, {{"state", "waiting"}},
+      [](const EngineStats& s) { return double(s.waiting + s.landing); });
+  add(MetricKind::kGauge, "baton_requests", kRequests, {{"state", "running"}}, [](const EngineStats& s) { return double(s.running); });
+  add(MetricKind::kCounter, "baton_prompt_tokens_computed_total", "Prompt tokens whose KV was computed here.", {},
+      [](const EngineStats& s) { return double(s.prompt_tokens_computed); });
+  add(MetricKind::kCounter, "baton_prompt_tokens_cached_total", "Prompt tokens found in the prefix cache here.", {},
+      [](const EngineStats& s) { return double(s.prompt_tokens_cached); });
+  add(MetricKind::kCounter, "baton_tokens_generated_total", "Tokens generated here.", {},
+      [](const EngineStats& s) { return double(s.tokens_generated); });
+  add(MetricKind::kCounter, "baton_preemptions_total", "Sequences preempted because KV blocks ran out.", {},
+      [](const EngineStats& s) { return double(s.preemptions); });
+  add(MetricKind::kCounter, "baton_engine_steps_total", "Forward passes.", {}, [](const EngineStats& s) { return double(s.steps); });
+  metrics_.GetGauge("baton_worker_info", "1; the labels say who this is.",
+                    {{"id", id()}, {"role", RoleName(options_.role)}, {"model", options_.served_model_name},
+                     {"numerics", backend_->numerics_id()}})->Set(1);
+  for (const std::string& transport : options_.transports) {
+    for (const char* result : {"ok", "failed"}) {
+      metrics_.GetCounter("baton_kv_transfers_total", "KV transfers that ended, by transport and result.",
+                          {{"transport", transport}, {"result", result}});
+    }
+  }
+  metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.");
+}
+
+}  // namespace baton

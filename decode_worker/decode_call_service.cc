@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "decode_worker/decode_call_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/base/token_hash.h"
+#include "common/kv_transfer/grpc/grpc_kv_receiver.h"
+#include "common/kv_transfer/grpc/wire.h"
+#include "common/rpc/status_conversion.h"
+#include "decode_worker/wire.h"
+
+namespace baton {
+
+using Kind = DecodeHandoff::Action::Kind;
+
+DecodeCall::Stream* DecodeCall::Open() {
+  service_->num_open_calls_.fetch_add(1);
+  auto self = shared_from_this();
+  stream_ = Stream::Create({
+      .on_message = [self](internal::DecodeRequest&& request) { self->OnMessage(std::move(request)); },
+      .on_peer_closed =
+          [self] { self->runtime_->engine()->Post([self](EngineCore& core) { self->OnRouterGone(core); }); },
+      .on_done = [self] { self->service_->num_open_calls_.fetch_sub(1); },
+  });
+  return stream_.get();
+}
+
+// ---- gRPC threads.
+
+void DecodeCall::OnMessage(internal::DecodeRequest&& request) {
+  auto self = shared_from_this();
+  if (!request.has_start()) {
+    auto shared = std::make_shared<internal::DecodeRequest>(std::move(request));
+    runtime_->engine()->Post([self, shared](EngineCore& core) { self->Handle(core, *shared); });
+    return;
+  }
+  if (std::exchange(started_, true)) return Refuse(absl::InvalidArgumentError("decode: a second Start"));
+  auto spec = MakeSpec(request.start());
+  if (!spec.ok()) return Refuse(spec.status());
+  auto start = std::make_shared<internal::DecodeStart>(std::move(*request.mutable_start()));
+  auto shared_spec = std::make_shared<SequenceSpec>(*std::move(spec));
+  const bool posted = runtime_->engine()->TryPost([self, start, shared_spec](EngineCore& core) {
+    self->Start(core, *start, std::move(*shared_spec));
+  });
+  if (!posted) Refuse(absl::ResourceExhaustedError(absl::StrCat(runtime_->id(), ": the engine's inbox is full")));
+}
+
+void DecodeCall::Refuse(const absl::Status& status) {
+  internal::DecodeEvent event;
+  *event.mutable_refused() = ToErrorProto(status);
+  stream_->SendLast(std::move(event));
+  stream_->Finish(absl::OkStatus());
+}
+
+absl::StatusOr<SequenceSpec> DecodeCall::MakeSpec(const internal::DecodeStart& start) const {
+  if (runtime_->draining()) return absl::UnavailableError(absl::StrCat(runtime_->id(), " is draining"));
+  BATON_RETURN_IF_ERROR(runtime_->CheckTokens(start.model_fingerprint(), start.tokens()));
+  if (start.num_prompt_tokens() < 1 || start.num_prompt_tokens() > start.tokens_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("num_prompt_tokens ", start.num_prompt_tokens(), " is outside 1 to ",
+                                                   start.tokens_size()));
+  }
+  if (start.num_choices() < 0 || start.num_choices() > 128) {
+    return absl::InvalidArgumentError(absl::StrCat("num_choices ", start.num_choices(), " is outside 1 to 128"));
+  }
+  SequenceSpec spec;
+  spec.tokens.assign(start.tokens().begin(), start.tokens().end());
+  spec.num_prompt_tokens = start.num_prompt_tokens();
+  spec.sampling = SamplingFromProto(start.sampling());
+  BATON_RETURN_IF_ERROR(spec.sampling.Validate(runtime_->model().config().vocab_size));
+  spec.cache_key = {runtime_->model().fingerprint(), "", start.cache_salt()};
+  spec.priority = start.priority();
+  spec.num_choices = std::max(1, start.num_choices());
+  return spec;
+}
+
+// ---- Engine thread: the router's messages.
+
+void DecodeCall::Start(EngineCore& core, const internal::DecodeStart& start, SequenceSpec spec) {
+  if (over_) return;  // The router went away meanwhile.
+  transfer_ = FromProto(start.transfer());
+  request_id_ = start.request_id();
+  num_choices_ = spec.num_choices;
+  token_hash_ = HashTokens({spec.tokens.data(), spec.tokens.size() - 1}).low;
+  if (service_->calls_.contains(transfer_)) {
+    over_ = true;
+    return Refuse(absl::InvalidArgumentError(absl::StrCat("transfer ", transfer_.ToString(), " is open already")));
+  }
+  id_ = service_->next_sequence_.fetch_add(1);
+  auto landing = core.ReserveLanding(id_, std::move(spec), MakeSink(core));
+  if (!landing.ok()) {
+    over_ = true;
+    return Refuse(landing.status());
+  }
+  landing_ = *std::move(landing);
+  service_->calls_[transfer_] = shared_from_this();
+  Execute(core, handoff_.Start(landing_.complete(), start.prefill_locally()));
+}
+
+void DecodeCall::Handle(EngineCore& core, const internal::DecodeRequest& request) {
+  if (over_ || id_ == 0) return;
+  using Message = internal::DecodeRequest;
+  switch (request.message_case()) {
+    case Message::kAttempt: {
+      const int attempt = request.attempt().attempt();
+      const bool newer = handoff_.state() == DecodeHandoff::State::kLanding && attempt > handoff_.attempt();
+      return Execute(core, handoff_.OnAttempt(attempt, newer && CloseZone()));
+    }
+    case Message::kPrefillLocally: {
+      const int attempt = request.prefill_locally().attempt();
+      const bool newer = handoff_.state() == DecodeHandoff::State::kLanding && attempt > handoff_.attempt();
+      return Execute(core, handoff_.OnPrefillLocally(attempt, newer && CloseZone()));
+    }
+    case Message::kStop:
+      return Execute(core, handoff_.OnStop(CloseZone()));
+    default:
+      return;
+  }
+}
+
+void DecodeCall::OnRouterGone(EngineCore& core) {
+  if (id_ != 0 && !over_) Execute(core, handoff_.OnRouterGone(CloseZone()));
+  over_ = true;
+  stream_->Finish(absl::OkStatus());
+  EndIfSettled();
+}
+
+void DecodeCall::OnTimeout(EngineCore& core, int attempt) {
+  if (over_ || handoff_.attempt() != attempt || handoff_.state() != DecodeHandoff::State::kLanding) return;
+  BATON_LOG(WARNING) << "transfer " << transfer_.ToString() << " attempt " << attempt << " did not arrive within "
+                     << absl::FormatDuration(runtime_->options().transfer_timeout);
+  Execute(core, handoff_.OnTimeout(CloseZone()));
+}
+
+// ---- Engine thread: the KV link.
+
+void DecodeCall::OnManifest(EngineCore& core, int attempt, const PeerId& peer, const absl::Status& verified,
+                            const LandingStats& stats) {
+  if (handoff_.state() == DecodeHandoff::State::kLanding && attempt == handoff_.attempt()) {
+    if (verified.ok()) stats_ = stats;
+    runtime_->CountTransfer("grpc", verified.ok() ? "ok" : "failed", stats.payload_bytes);
+    CloseZone();
+  }
+  Execute(core, handoff_.OnManifest(attempt, peer, verified));
+}
+
+void DecodeCall::OnWriterGone(EngineCore& core, std::optional<int> attempt, const PeerId& peer) {
+  Execute(core, handoff_.OnWriterGone(peer, attempt));
+}
+
+void DecodeCall::OnLinkClosed(EngineCore& core, const PeerId& peer) { Execute(core, handoff_.OnLinkClosed(peer)); }
+
+// ---- Engine thread: generation.
+
+SequenceSink DecodeCall::MakeSink(EngineCore& core) {
+  auto self = shared_from_this();
+  EngineCore* engine_core = &core;
+  SequenceSink sink;
+  sink.on_token = [self](const TokenEvent& token) { self->OnToken(token); };
+  sink.on_prefilled = [self, engine_core](absl::Status status) {
+    self->local_prefill_ms_ = ToMs(Clock::Real()->Now() - self->local_begin_);
+    self->Execute(*engine_core, self->handoff_.OnComputedLocally(status));
+  };
+  sink.on_failed = [self, engine_core](absl::Status status) { self->OnGenerationFailed(*engine_core, status); };
+  return sink;
+}
+
+void DecodeCall::OnToken(const TokenEvent& token) {
+  if (over_) return;
+  internal::DecodeEvent event;
+  *event.mutable_tokens()->add_tokens() = TokenToProto(token);
+  if (token.finish == FinishReason::kNone || ++choices_finished_ < num_choices_) {
+    // Bounded by max_tokens, so a router that reads slowly costs a bounded queue.
+    stream_->SendLast(std::move(event));
+    return;
+  }
+  handoff_.OnFinished();
+  SendLast(std::move(event));
+}
+
+void DecodeCall::OnGenerationFailed(EngineCore& core, const absl::Status& status) {
+  if (over_) return;
+  BATON_LOG(WARNING) << "generation for " << request_id_ << " failed: " << status.message();
+  handoff_.OnFinished();
+  core.Cancel(id_);
+  internal::DecodeEvent event;
+  *event.mutable_refused() = ToErrorProto(status);
+  SendLast(std::move(event));
+}
+
+// ---- Engine thread: carrying out the handoff's actions.
+
+bool DecodeCall::CloseZone() {
+  if (zone_ == nullptr) return false;
+  service_->directory_.Remove(transfer_);
+  return std::exchange(zone_, nullptr)->Close();
+}
+
+void DecodeCall::Execute(EngineCore& core, const DecodeHandoff::Actions& actions) {
+  for (const DecodeHandoff::Action& action : actions) Do(core, action);
+  if (handoff_.state() != DecodeHandoff::State::kLanding) timeout_.reset();
+  EndIfSettled();
+}
+
+void DecodeCall::Do(EngineCore& core, const DecodeHandoff::Action& action) {
+  internal::DecodeEvent event;
+  switch (action.kind) {
+    case Kind::kSendLanding:
+      return SendLanding(action.attempt);
+    case Kind::kSendLanded:
+      return SendLanded(action.attempt);
+    case Kind::kSendFailed:
+      event.mutable_failed()->set_attempt(action.attempt);
+      *event.mutable_failed()->mutable_error() = ToErrorProto(action.status);
+      stream_->SendLast(std::move(event));
+      return;
+    case Kind::kSendStopped:
+      event.mutable_stopped();
+      return SendLast(std::move(event));
+    case Kind::kSendRefused:
+      *event.mutable_refused() = ToErrorProto(action.status);
+      return SendLast(std::move(event));
+    case Kind::kGrant:
+    case Kind::kDeny:
+      return;  // The gRPC link answers these itself: it is two-sided.
+    case Kind::kAbort:
+      return service_->receiver_->Abort(action.writer, transfer_, action.attempt);
+    case Kind::kOpenZone:
+      return OpenZone(action.attempt);
+    case Kind::kReplaceBlocks:
+      return ReplaceBlocks(core, action.attempt);
+    case Kind::kPrefillLocally: {
+      local_begin_ = Clock::Real()->Now();
+      const absl::Status status = core.PrefillLocally(id_);
+      if (!status.ok()) Execute(core, handoff_.OnComputedLocally(status));
+      return;
+    }
+    case Kind::kRun:
+      return core.Landed(id_);
+    case Kind::kCancel:
+      return core.Cancel(id_);
+    case Kind::kCancelQuarantined:
+      quarantined_[action.attempt] = core.CancelQuarantined(id_);
+      return;
+    case Kind::kReleaseQuarantine:
+      core.ReleaseQuarantined(quarantined_[action.attempt]);
+      quarantined_.erase(action.attempt);
+      return;
+  }
+}
+
+void DecodeCall::OpenZone(int attempt) {
+  auto self = shared_from_this();
+  LandingZoneOptions options;
+  options.transfer = transfer_;
+  options.attempt = attempt;
+  options.blocks = landing_.blocks;
+  options.first_token = landing_.num_cached_tokens;
+  options.num_tokens = landing_.num_tokens;
+  options.token_hash = token_hash_;
+  options.compatibility = runtime_->compatibility();
+  zone_ = std::make_shared<LandingZone>(options, runtime_->pool(), Clock::Real(), [self, attempt] {
+    self->runtime_->engine()->Post(
+        [self, attempt](EngineCore& core) { self->Execute(core, self->handoff_.OnUnpinned(attempt)); });
+  });
+  service_->directory_.Put(zone_);
+  ArmTimeout(attempt);
+}
+
+void DecodeCall::ReplaceBlocks(EngineCore& core, int attempt) {
+  auto landing = core.ReplaceLandingBlocks(id_, &quarantined_[attempt]);
+  if (landing.ok()) {
+    landing_ = *std::move(landing);
+    return;
+  }
+  if (quarantined_[attempt].empty()) quarantined_[attempt] = core.CancelQuarantined(id_);
+  Execute(core, handoff_.OnNoBlocks(landing.status()));
+}
+
+void DecodeCall::ArmTimeout(int attempt) {
+  auto self = shared_from_this();
+  timeout_ = std::make_unique<grpc::Alarm>();
+  timeout_->Set(absl::ToChronoTime(absl::Now() + runtime_->options().transfer_timeout), [self, attempt](bool fired) {
+    if (!fired) return;
+    self->runtime_->engine()->Post([self, attempt](EngineCore& core) { self->OnTimeout(core, attempt); });
+  });
+}
+
+void DecodeCall::SendLanding(int attempt) {
+  internal::DecodeEvent event;
+  internal::LandingEvent* landing = event.mutable_landing();
+  landing->set_attempt(attempt);
+  landing->set_incarnation(runtime_->incarnation());
+  landing->set_kv_address(service_->kv_address_);
+  landing->set_first_missing_token(landing_.num_cached_tokens);
+  for (const std::string& transport : runtime_->options().transports) landing->add_transports(transport);
+  stream_->SendLast(std::move(event));
+}
+
+void DecodeCall::SendLanded(int attempt) {
+  internal::DecodeEvent event;
+  internal::LandedEvent* landed = event.mutable_landed();
+  landed->set_attempt(attempt);
+  landed->set_cached_tokens(landing_.num_cached_tokens);
+  landed->set_kv_bytes(stats_.payload_bytes);
+  if (stats_.payload_bytes > 0) landed->set_transport("grpc");
+  landed->set_receive_ms(stats_.receive_ms);
+  landed->set_local_prefill_ms(local_prefill_ms_);
+  landed->set_prefill_numerics(stats_.numerics);
+  stream_->SendLast(std::move(event));
+}
+
+void DecodeCall::SendLast(internal::DecodeEvent event) {
+  if (std::exchange(over_, true)) return;
+  stream_->SendLast(std::move(event));
+  stream_->Finish(absl::OkStatus());
+}
+
+void DecodeCall::EndIfSettled() {
+  if (!over_ || handoff_.has_quarantine() || id_ == 0) return;
+  timeout_.reset();
+  const auto it = service_->calls_.find(transfer_);
+  if (it != service_->calls_.end() && it->second.get() == this) service_->calls_.erase(it);
+}
+
+}  // namespace baton

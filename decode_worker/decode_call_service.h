@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_DECODE_WORKER_DECODE_CALL_SERVICE_H_
+#define BATON_DECODE_WORKER_DECODE_CALL_SERVICE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/kv_transfer/decode_handoff.h"
+#include "common/rpc/event_stream.h"
+#include "decode_worker/decode_service.h"
+#include "grpcpp/alarm.h"
+
+namespace baton {
+
+// One Decode stream: carries out what DecodeHandoff decides, on the engine thread, and sends the tokens. gRPC threads and
+// transport threads only post to the engine.
+class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
+ public:
+  using Stream = ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>;
+
+  explicit DecodeCall(DecodeService* service) : service_(service), runtime_(service->runtime_) {}
+  Stream* Open();
+
+  // Engine thread: what the KV link reports.
+  void OnManifest(EngineCore& core, int attempt, const PeerId& peer, const absl::Status& verified, const LandingStats& stats);
+  void OnWriterGone(EngineCore& core, std::optional<int> attempt, const PeerId& peer);
+  void OnLinkClosed(EngineCore& core, const PeerId& peer);
+
+ private:
+  // gRPC threads.
+  void OnMessage(internal::DecodeRequest&& request);
+  void Refuse(const absl::Status& status);
+  absl::StatusOr<SequenceSpec> MakeSpec(const internal::DecodeStart& start) const;
+
+  // Engine thread.
+  void Start(EngineCore& core, const internal::DecodeStart& start, SequenceSpec spec);
+  void Handle(EngineCore& core, const internal::DecodeRequest& request);
+  void OnRouterGone(EngineCore& core);
+  void OnTimeout(EngineCore& core, int attempt);
+  void OnToken(const TokenEvent& token);
+  void OnGenerationFailed(EngineCore& core, const absl::Status& status);
+  SequenceSink MakeSink(EngineCore& core);
+
+  // Closes the zone of the current attempt; true when a frame is being copied into it right now.
+  bool CloseZone();
+  void Execute(EngineCore& core, const DecodeHandoff::Actions& actions);
+  void Do(EngineCore& core, const DecodeHandoff::Action& action);
+  void OpenZone(int attempt);
+  void ReplaceBlocks(EngineCore& core, int attempt);
+  void ArmTimeout(int attempt);
+  void SendLanding(int attempt);
+  void SendLanded(int attempt);
+  void SendLast(internal::DecodeEvent event);
+  void EndIfSettled();
+
+  DecodeService* const service_;
+  WorkerRuntime* const runtime_;
+  std::shared_ptr<Stream> stream_;
+  bool started_ = false;  // A Start has arrived. gRPC's reading thread only.
+
+  // Engine thread only.
+  DecodeHandoff handoff_;
+  SequenceId id_ = 0;
+  TransferId transfer_;
+  std::string request_id_;
+  Landing landing_;
+  uint64_t token_hash_ = 0;
+  int num_choices_ = 1;
+  int choices_finished_ = 0;
+  std::shared_ptr<LandingZone> zone_;
+  std::map<int, std::vector<BlockId>> quarantined_;  // By attempt.
+  std::unique_ptr<grpc::Alarm> timeout_;
+  LandingStats stats_;
+  MonotonicTime local_begin_ = absl::ZeroDuration();
+  double local_prefill_ms_ = 0;
+  bool over_ = false;  // The last message has been sent.
+};
+
+}  // namespace baton
+
+#endif  // BATON_DECODE_WORKER_DECODE_CALL_SERVICE_H_

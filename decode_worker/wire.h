@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_DECODE_WORKER_WIRE_H_
+#define BATON_DECODE_WORKER_WIRE_H_
+
+#include "baton/internal/decode.pb.h"
+#include "common/engine/engine_core.h"
+
+namespace baton {
+
+// Between the wire's messages and the engine's types.
+SamplingParams SamplingFromProto(const internal::SamplingSpec& proto);
+internal::GeneratedToken TokenToProto(const TokenEvent& token);
+
+}  // namespace baton
+
+#endif  // BATON_DECODE_WORKER_WIRE_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/config.h"
+#include "common/base/logging.h"
+#include "common/base/shutdown_signals.h"
+#include "common/worker/worker_flags.h"
+#include "common/worker/worker_process.h"
+#include "common/worker/worker_runtime.h"
+#include "prefill_worker/prefill_service.h"
+
+int main(int argc, char** argv) {
+  const baton::ConfigSpec spec = {
+      .program = "baton_prefill_worker",
+      .summary = "Computes the KV cache of prompts and pushes it to decode workers while it is being computed.",
+      .examples = "  baton_prefill_worker --model m.gguf --router 10.0.0.1:9000 --listen 10.0.0.2:9001\n",
+      .groups = baton::WorkerFlagGroups(),
+      .required = {"model"},
+  };
+  baton::ParseConfigOrExit(spec, argc, argv);
+  baton::ShutdownSignals signals;
+  const auto options = baton::WorkerOptionsFromFlags(baton::internal::PREFILL);
+  if (!options.ok()) {
+    BATON_LOG(ERROR) << options.status().message();
+    return 2;
+  }
+  auto runtime = baton::WorkerRuntime::Create(*options);
+  if (!runtime.ok()) {
+    BATON_LOG(ERROR) << runtime.status().message();
+    return 1;
+  }
+  baton::PrefillService service(runtime->get());
+  baton::WorkerServices services;
+  services.services = {&service};
+  services.num_open_calls = [&service] { return service.num_open_calls(); };
+  return baton::RunWorkerProcess(runtime->get(), services, &signals);
+}

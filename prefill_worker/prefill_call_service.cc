@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prefill_worker/prefill_call_service.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+#include "common/base/token_hash.h"
+#include "common/kv_transfer/grpc/wire.h"
+#include "common/rpc/status_conversion.h"
+
+namespace baton {
+
+PrefillCall::Stream* PrefillCall::Open() {
+  service_->num_open_calls_.fetch_add(1);
+  auto self = shared_from_this();
+  stream_ = Stream::Create({
+      .on_message = [self](internal::PrefillRequest&& request) { self->OnMessage(std::move(request)); },
+      .on_peer_closed = [self] { self->OnRouterGone(); },
+      .on_done = [self] { self->service_->num_open_calls_.fetch_sub(1); },
+  });
+  return stream_.get();
+}
+
+void PrefillCall::OnMessage(internal::PrefillRequest&& request) {
+  auto self = shared_from_this();
+  if (request.has_cancel()) {
+    runtime_->engine()->Post([self](EngineCore& core) { self->Cancel(core, absl::CancelledError("router cancelled")); });
+    return;
+  }
+  absl::Status status = request.has_start() ? CheckStart(request.start())
+                                            : absl::InvalidArgumentError("prefill: the message is neither Start nor Cancel");
+  if (status.ok()) {
+    auto start = std::make_shared<internal::PrefillStart>(std::move(*request.mutable_start()));
+    const bool posted = runtime_->engine()->TryPost(
+        [self, start](EngineCore& core) { self->Start(core, std::move(*start)); });
+    if (posted) return;
+    status = absl::ResourceExhaustedError(absl::StrCat(runtime_->id(), ": the engine's inbox is full"));
+  }
+  runtime_->engine()->Post([self, status](EngineCore& core) { self->Answer(status); });
+}
+
+absl::Status PrefillCall::CheckStart(const internal::PrefillStart& start) const {
+  if (runtime_->draining()) return absl::UnavailableError(absl::StrCat(runtime_->id(), " is draining"));
+  if (absl::Status status = runtime_->CheckTokens(start.model_fingerprint(), start.tokens()); !status.ok()) return status;
+  const int num_tokens = start.tokens_size() - 1;
+  const int block_size = runtime_->pool()->layout().block_size;
+  if (start.attempt() < 1) return absl::InvalidArgumentError(absl::StrCat("attempt ", start.attempt(), " is under 1"));
+  if (start.first_missing_token() < 0 || start.first_missing_token() >= num_tokens ||
+      start.first_missing_token() % block_size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("first_missing_token ", start.first_missing_token(),
+                                                   " is no multiple of ", block_size, " under ", num_tokens));
+  }
+  if (start.kv_address().empty()) return absl::InvalidArgumentError("kv_address is empty");
+  return absl::OkStatus();
+}
+
+void PrefillCall::OnRouterGone() {
+  auto self = shared_from_this();
+  runtime_->engine()->Post([self](EngineCore& core) { self->Cancel(core, absl::CancelledError("router went away")); });
+}
+
+void PrefillCall::Start(EngineCore& core, internal::PrefillStart start) {
+  if (answered_ || id_ != 0) return Answer(absl::InvalidArgumentError("prefill: a second Start"));
+  start_ = std::move(start);
+  received_ = Clock::Real()->Now();
+  id_ = service_->next_sequence_.fetch_add(1);
+  sender_ = service_->SenderTo(start_.kv_address());
+
+  SequenceSpec spec;
+  spec.tokens.assign(start_.tokens().begin(), start_.tokens().end());
+  spec.num_prompt_tokens = start_.tokens_size();
+  spec.cache_key = {runtime_->model().fingerprint(), "", start_.cache_salt()};
+  spec.priority = start_.priority();
+  auto self = shared_from_this();
+  EngineCore* engine_core = &core;
+  SequenceSink sink;
+  sink.on_progress = [self, engine_core](const PrefillProgress& progress) { self->OnProgress(*engine_core, progress); };
+  sink.on_prefilled = [self, engine_core](absl::Status status) { self->OnPrefilled(*engine_core, status); };
+  const absl::Status status = core.AddPrefill(id_, std::move(spec), start_.first_missing_token(), std::move(sink));
+  if (!status.ok()) {
+    ended_ = true;
+    Answer(status);
+  }
+}
+
+void PrefillCall::BeginTransfer(EngineCore& core) {
+  if (transfer_ != nullptr) return;
+  first_progress_ = Clock::Real()->Now();
+  cached_tokens_ = core.NumCachedTokensOf(id_);
+  const std::span<const BlockId> blocks = core.BlocksOf(id_);
+  blocks_.assign(blocks.begin(), blocks.end());
+  core.RetainBlocks(blocks_);
+  SendJob job;
+  job.transfer = FromProto(start_.transfer());
+  job.attempt = start_.attempt();
+  job.peer_incarnation = start_.decode_incarnation();
+  job.blocks = blocks_;
+  job.first_token = start_.first_missing_token();
+  auto self = shared_from_this();
+  job.on_done = [self](const absl::Status& status, const SendStats& stats) {
+    self->runtime_->engine()->Post([self, status, stats](EngineCore& core) { self->OnSent(core, status, stats); });
+  };
+  transfer_ = sender_->Begin(std::move(job));
+}
+
+void PrefillCall::OnProgress(EngineCore& core, const PrefillProgress& progress) {
+  BeginTransfer(core);
+  sender_->Push(transfer_, progress.layer_begin, progress.layer_end, progress.token_begin, progress.token_end);
+}
+
+void PrefillCall::OnPrefilled(EngineCore& core, const absl::Status& status) {
+  computed_ = Clock::Real()->Now();
+  if (!status.ok()) return Cancel(core, status);
+  BeginTransfer(core);
+  Manifest manifest;
+  manifest.model_fingerprint = runtime_->model().fingerprint();
+  manifest.kv_layout = runtime_->pool()->layout().fingerprint();
+  manifest.numerics = runtime_->compatibility().numerics;
+  manifest.first_token = start_.first_missing_token();
+  manifest.num_tokens = start_.tokens_size() - 1;
+  manifest.token_hash = HashTokens({start_.tokens().data(), static_cast<size_t>(manifest.num_tokens)}).low;
+  sender_->Finish(transfer_, std::move(manifest));
+  ended_ = true;
+  core.Finish(id_);  // The sender's own references keep the blocks.
+}
+
+void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const SendStats& stats) {
+  core.ReleaseBlocks(blocks_);
+  runtime_->CountTransfer(sender_->transport(), status.ok() ? "ok" : "failed", stats.payload_bytes);
+  if (!ended_) {
+    // The link failed while the prompt is still being computed: nobody can take the rest.
+    ended_ = true;
+    core.Cancel(id_);
+  }
+  if (!status.ok()) return Answer(failure_.ok() ? status : failure_);
+  internal::PrefillEvent event;
+  internal::PrefillDone* done = event.mutable_done();
+  done->set_queued_ms(ToMs(first_progress_ - received_));
+  done->set_compute_ms(ToMs(computed_ - first_progress_));
+  done->set_transfer_tail_ms(stats.tail_ms);
+  done->set_cached_tokens(cached_tokens_);
+  done->set_computed_tokens(start_.tokens_size() - 1 - cached_tokens_);
+  done->set_kv_bytes(stats.payload_bytes);
+  done->set_transport(sender_->transport());
+  if (answered_) return;
+  answered_ = true;
+  stream_->SendLast(std::move(event));
+  stream_->Finish(absl::OkStatus());
+}
+
+void PrefillCall::Cancel(EngineCore& core, const absl::Status& why) {
+  if (answered_) return;
+  if (id_ == 0) return Answer(why);
+  if (!ended_) {
+    ended_ = true;
+    core.Cancel(id_);
+  }
+  failure_ = why;
+  if (transfer_ == nullptr) return Answer(why);
+  sender_->Cancel(transfer_);  // OnSent answers.
+}
+
+void PrefillCall::Answer(const absl::Status& status) {
+  if (answered_) return;
+  answered_ = true;
+  if (!absl::IsCancelled(status)) {
+    BATON_LOG(WARNING) << "prefill of " << start_.request_id() << " attempt " << start_.attempt() << " failed: " << status.message();
+  }
+  internal::PrefillEvent event;
+  *event.mutable_failed() = ToErrorProto(status);
+  stream_->SendLast(std::move(event));
+  stream_->Finish(absl::OkStatus());
+}
+
+}  // namespace baton

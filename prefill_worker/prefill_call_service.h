@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_PREFILL_WORKER_PREFILL_CALL_SERVICE_H_
+#define BATON_PREFILL_WORKER_PREFILL_CALL_SERVICE_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "common/rpc/event_stream.h"
+#include "prefill_worker/prefill_service.h"
+
+namespace baton {
+
+// One Prefill call: computes a prompt on the engine and pushes its KV to the decode worker while it is being computed.
+//
+// Three parties: the router's stream (gRPC threads), the engine thread, and the sender's thread. The call's state belongs to
+// the engine thread; the others post to it. It ends when both engine and sender are done with the blocks, and answers Done
+// or Failed exactly once.
+class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
+ public:
+  using Stream = ServerEventStream<internal::PrefillRequest, internal::PrefillEvent>;
+
+  explicit PrefillCall(PrefillService* service) : service_(service), runtime_(service->runtime_) {}
+  Stream* Open();
+
+ private:
+  // gRPC threads.
+  void OnMessage(internal::PrefillRequest&& request);
+  void OnRouterGone();
+  absl::Status CheckStart(const internal::PrefillStart& start) const;
+
+  // Engine thread.
+  void Start(EngineCore& core, internal::PrefillStart start);
+  void OnProgress(EngineCore& core, const PrefillProgress& progress);
+  void OnPrefilled(EngineCore& core, const absl::Status& status);
+  void OnSent(EngineCore& core, const absl::Status& status, const SendStats& stats);
+  void Cancel(EngineCore& core, const absl::Status& why);
+  void BeginTransfer(EngineCore& core);
+  void Answer(const absl::Status& status);
+
+  PrefillService* const service_;
+  WorkerRuntime* const runtime_;
+  std::shared_ptr<Stream> stream_;
+
+  // Engine thread only.
+  SequenceId id_ = 0;
+  internal::PrefillStart start_;
+  std::shared_ptr<KvSender> sender_;
+  std::shared_ptr<KvSender::Transfer> transfer_;
+  std::vector<BlockId> blocks_;  // Retained while the sender may read them.
+  bool ended_ = false;           // The sequence is no longer the engine's.
+  bool answered_ = false;
+  absl::Status failure_;         // Why the call was cancelled, while the sender is stopping.
+  int cached_tokens_ = 0;
+  MonotonicTime received_ = absl::ZeroDuration();
+  MonotonicTime first_progress_ = absl::ZeroDuration();
+  MonotonicTime computed_ = absl::ZeroDuration();
+};
+
+}  // namespace baton
+
+#endif  // BATON_PREFILL_WORKER_PREFILL_CALL_SERVICE_H_
