@@ -59,7 +59,7 @@ void DecodeCall::Refuse(const absl::Status& status) {
 
 absl::StatusOr<SequenceSpec> DecodeCall::MakeSpec(const internal::DecodeStart& start) const {
   if (runtime_->draining()) return absl::UnavailableError(absl::StrCat(runtime_->id(), " is draining"));
-  BATON_RETURN_IF_ERROR(runtime_->CheckTokens(start.model_fingerprint(), start.tokens()));
+  BATON_RETURN_IF_ERROR(runtime_->CheckTokens(start.model_fingerprint(), {start.tokens().data(), static_cast<size_t>(start.tokens_size())}));
   if (start.num_prompt_tokens() < 1 || start.num_prompt_tokens() > start.tokens_size()) {
     return absl::InvalidArgumentError(absl::StrCat("num_prompt_tokens ", start.num_prompt_tokens(), " is outside 1 to ",
                                                    start.tokens_size()));

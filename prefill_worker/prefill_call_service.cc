@@ -43,7 +43,7 @@ void PrefillCall::OnMessage(internal::PrefillRequest&& request) {
 
 absl::Status PrefillCall::CheckStart(const internal::PrefillStart& start) const {
   if (runtime_->draining()) return absl::UnavailableError(absl::StrCat(runtime_->id(), " is draining"));
-  if (absl::Status status = runtime_->CheckTokens(start.model_fingerprint(), start.tokens()); !status.ok()) return status;
+  if (absl::Status status = runtime_->CheckTokens(start.model_fingerprint(), {start.tokens().data(), static_cast<size_t>(start.tokens_size())}); !status.ok()) return status;
   const int num_tokens = start.tokens_size() - 1;
   const int block_size = runtime_->pool()->layout().block_size;
   if (start.attempt() < 1) return absl::InvalidArgumentError(absl::StrCat("attempt ", start.attempt(), " is under 1"));
