@@ -42,13 +42,15 @@ struct PrefillProgress {
   int token_begin = 0, token_end = 0;
 };
 
-// What a sequence's owner hears; called on the engine thread, must not block. All may be null.
+// What a sequence's owner hears; called on the engine thread, inside Step. Must not block; may call any method of the core
+// but Step, also about the sequence it hears of. All may be null.
 struct SequenceSink {
   std::function<void(const TokenEvent&)> on_token;
   std::function<void(const PrefillProgress&)> on_progress;  // Prefill jobs only.
-  // Once, unless cancelled: prefill done, local prefill done, or what went wrong. Generation ends by on_token's finish.
+  // Prefill done, or local prefill done: always OK, never from inside AddPrefill or PrefillLocally, not after Cancel.
   std::function<void(absl::Status)> on_prefilled;
-  std::function<void(absl::Status)> on_failed;  // Generation cannot go on (INTERNAL, RESOURCE_EXHAUSTED). Last call.
+  // Generation cannot go on (INTERNAL). Last call: the sequence is gone. Otherwise generation ends by on_token's finish.
+  std::function<void(absl::Status)> on_failed;
 };
 
 struct SequenceSpec {
@@ -57,9 +59,10 @@ struct SequenceSpec {
   SamplingParams sampling;
   CacheKey cache_key;
   int priority = 0;     // Higher first.
-  int num_choices = 1;  // They fork one landing copy-on-write.
+  int num_choices = 1;  // 1 to kMaxChoices. They fork one landing copy-on-write.
   int first_choice = 0;  // Number of the first of them: a recovery of choice 2 alone has first_choice 2, num_choices 1.
 };
+inline constexpr int kMaxChoices = 128;
 
 // Where a landing's KV goes. The transfer brings tokens [num_cached_tokens, num_tokens).
 struct Landing {
@@ -70,87 +73,105 @@ struct Landing {
 };
 
 struct EngineOptions {
-  int max_step_rows = 512;      // Tokens per forward pass: the prefill chunk.
-  int max_running = 64;         // Sequences per decode step.
-  int max_waiting = 256;        // Sequences that wait for prefill (local or role); more is RESOURCE_EXHAUSTED.
-  int panel_rows = 64;          // Rows between two looks at the inbox.
-  int context_length = 0;       // 0: the model's.
+  int max_step_rows = 512;  // Tokens per forward pass: the prefill chunk.
+  int max_running = 64;     // Sequences per decode step. 0: prefill role only, nothing is kept for decoding.
+  int max_waiting = 256;    // Sequences that wait for KV (landings, local prefill, prefill role); more is RESOURCE_EXHAUSTED.
+  int panel_rows = 64;      // Rows between two looks at the inbox.
+  int context_length = 0;   // 0: the model's. In any case no more than the pool holds.
   bool enable_prefix_cache = true;
+  // While a prefill pass is under way, decode steps run between its units, with buffers of their own. Off: one pass has the
+  // decode rows and a prefill chunk, and tokens come once per chunk. The ids are the same.
+  bool decode_first = true;
+  // Of the time while both decode steps and a prefill pass have work, the part that the pass gets: [0, 0.9]. 0: a decode
+  // step never waits for more than one unit, and a pass crawls.
+  double prefill_share = 0.5;
+  bool shortest_remaining_first = false;
+  absl::Duration ageing_bound = absl::Seconds(5);
 };
 
 // Counters and gauges, cumulative since start where they are counts.
 struct EngineStats {
   BlockCounts blocks;
-  int running = 0, waiting = 0, landing = 0;
-  uint64_t steps = 0;
-  uint64_t prompt_tokens_computed = 0, prompt_tokens_cached = 0, tokens_generated = 0;
+  int running = 0;  // Sequences (choices) that generate, or whose prefill has begun.
+  int waiting = 0;  // Sequences whose prefill has not begun, preempted ones included.
+  int landing = 0;  // Sequences whose KV another process brings.
+  uint64_t steps = 0;  // Forward passes.
+  uint64_t prompt_tokens_computed = 0;  // By prefill passes; what a preemption makes compute again counts again.
+  uint64_t prompt_tokens_cached = 0;    // Not computed or transferred because the prefix cache had them.
+  uint64_t tokens_generated = 0;
   uint64_t preemptions = 0;
-  double last_step_ms = 0;
+  double last_step_ms = 0;  // Time in the forward pass and sampling of the last step that had decode rows; of any if none had.
 };
 
 // Sequences, blocks, cache and model of one worker: everything that one thread owns. A decode worker reserves landings and
 // generates; a prefill worker computes prompts; both are the same class, and a decode worker can prefill locally.
 //
-// Single-threaded and free of I/O: Engine (engine.h) is the thread around it. Steps: Plan (Scheduler, pure), build the
-// ModelInput, run the ForwardPass with `between_units` called at every pause, sample, deliver, CheckInvariants (debug).
+// Single-threaded and free of I/O: Engine (engine.h) is the thread around it.
 class EngineCore {
  public:
-  // `model`, `pool` and `clock` outlive the core.
-  //   INVALID_ARGUMENT    an option out of range; names it. RESOURCE_EXHAUSTED  no memory for the step buffers.
+  // `model`, `pool` and `clock` outlive the core. Whoever else writes into the pool writes only where a landing says.
+  //   INVALID_ARGUMENT    an option out of range, or a pool whose layout is not the model's; names both.
+  //   RESOURCE_EXHAUSTED  no memory for the step buffers.
   static absl::StatusOr<std::unique_ptr<EngineCore>> Create(const Model* model, KvPool* pool,
                                                             const EngineOptions& options, const Clock* clock);
   ~EngineCore();
 
   // ---- Decode: a sequence whose KV arrives by a transfer.
-  // Matches the prefix cache and reserves blocks for the whole of spec.tokens and the first new token.
-  //   RESOURCE_EXHAUSTED  no blocks (or preempted sequences wait for them); INVALID_ARGUMENT  the spec is not valid.
+  // Matches the prefix cache and reserves blocks for the whole of spec.tokens (and a block for each further choice).
+  //   RESOURCE_EXHAUSTED  no blocks, or preempted sequences wait for them, or max_waiting is reached.
+  //   INVALID_ARGUMENT    the spec is not valid (names field, value, bound), or the id is in use.
+  //   FAILED_PRECONDITION max_running is 0.
   absl::StatusOr<Landing> ReserveLanding(SequenceId id, SequenceSpec spec, SequenceSink sink);
-  // The transfer verified: joins the running batch at the next step. Whole landed blocks enter the prefix cache.
+  // The transfer verified: joins the running batch at the next step. Whole landed blocks enter the prefix cache. Ignored for
+  // a sequence that is not landing.
   void Landed(SequenceId id);
-  // Compute what is missing here, in chunks; ends with on_prefilled, then tokens.
+  // Compute what is missing here, in chunks, instead; ends with on_prefilled, then tokens. Nobody else may write to the
+  // landing's blocks any more. OK with nothing done for a sequence that is past its landing.
+  //   NOT_FOUND  unknown id.
   absl::Status PrefillLocally(SequenceId id);
   // New blocks for everything that is not cached, because a writer may still write to the old ones. The old ones go to
-  // quarantine and are returned in `quarantined`; the caller releases them with ReleaseQuarantined.
+  // quarantine and are appended to `quarantined`; the caller releases them with ReleaseQuarantined.
+  //   RESOURCE_EXHAUSTED   no blocks; NOT_FOUND  unknown id; FAILED_PRECONDITION  not landing. Nothing has changed then.
   absl::StatusOr<Landing> ReplaceLandingBlocks(SequenceId id, std::vector<BlockId>* quarantined);
 
   // ---- Prefill role: compute the KV of tokens [0, tokens.size() - 1).
   // on_progress names what is new from token `first_token` on (the receiver has the rest), on_prefilled ends it; the blocks
-  // stay referenced until Finish(id).
-  //   RESOURCE_EXHAUSTED  queue full or the prompt cannot fit the pool.
+  // stay referenced until Finish(id). Sampling parameters are not looked at.
+  //   RESOURCE_EXHAUSTED  max_waiting is reached; INVALID_ARGUMENT  the spec is not valid.
   absl::Status AddPrefill(SequenceId id, SequenceSpec spec, int first_token, SequenceSink sink);
-  // The part that this worker's own prefix cache holds is reported by on_progress too (all layers at once, when the job is
-  // admitted to its first chunk): the receiver needs every token from first_token on, computed now or before.
-  //
-  // A reference of the caller's own on blocks (a sender's queue reads them), independent of any sequence: Cancel may then
-  // free the sequence at once, and the blocks stay until ReleaseBlocks.
-  void RetainBlocks(std::span<const BlockId> blocks);
-  void ReleaseBlocks(std::span<const BlockId> blocks);
-  // Blocks of a sequence in position order. Valid until it ends.
+  // Blocks of a sequence in position order (of its first choice). Empty before it is admitted; valid until it ends.
   std::span<const BlockId> BlocksOf(SequenceId id) const;
-  int NumCachedTokensOf(SequenceId id) const;  // Prompt tokens found in the prefix cache when it was admitted.
-
-  // ---- Both.
-  // Ends a sequence at any state; its blocks go to the cache (whole, computed ones) or the free list at once. During a
-  // forward pass the rows of a cancelled sequence are computed to the next unit boundary and dropped. Unknown ids are
-  // ignored: cancels race with ends.
-  void Cancel(SequenceId id);
-  // As Cancel, but blocks that a writer may still write to are quarantined and returned.
-  std::vector<BlockId> CancelQuarantined(SequenceId id);
-  void ReleaseQuarantined(std::span<const BlockId> blocks);
-  // The prefill role's owner is done with the blocks (sent or given up).
+  int NumCachedTokensOf(SequenceId id) const;  // Tokens found in the prefix cache when it was admitted.
+  // The prefill role's owner is done with the blocks (sent or given up). The same as Cancel.
   void Finish(SequenceId id);
 
-  // Runs one step if there is work; false when idle. `between_units` is called between layers and row panels and may call
-  // any method of this class but Step.
+  // ---- Both.
+  // Ends a sequence at any state; its blocks go to the cache (whole, computed ones) or the free list at once. What a paused
+  // pass may still write or read stays referenced until the pass has ended or has no live row left. Unknown ids are
+  // ignored: cancels race with ends.
+  void Cancel(SequenceId id);
+  // As Cancel, but blocks that a writer may still write to are quarantined and returned: those of a landing.
+  std::vector<BlockId> CancelQuarantined(SequenceId id);
+  void ReleaseQuarantined(std::span<const BlockId> blocks);
+  // References of a sender queue: the blocks keep their contents until they are released, whatever becomes of the sequence.
+  void RetainBlocks(std::span<const BlockId> blocks);
+  void ReleaseBlocks(std::span<const BlockId> blocks);
+
+  // Does a piece of work: a decode step, or one unit of a prefill pass. False when there is nothing that can be done until
+  // another method is called. `between_units` is called at every pause inside and may call any method but Step.
   bool Step(const std::function<void()>& between_units);
 
   EngineStats stats() const;
   const Model& model() const;
   KvPool* pool() const;
+  int context_length() const;  // Most tokens of a sequence, prompt and generated.
   void ClearPrefixCache();
+  // CHECKs the blocks' and the sequences' bookkeeping against each other. O(blocks).
+  void CheckInvariants() const;
 
  private:
   class Impl;
+  explicit EngineCore(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

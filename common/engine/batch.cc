@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/engine/batch.h"
+
+#include <utility>
+
+#include "common/base/logging.h"
+
+namespace baton {
+
+Batch::Batch(const Model* model, const KvPool* pool, BlockAllocator* blocks, std::unique_ptr<ForwardBuffers> buffers,
+             int panel_rows)
+    : model_(model), pool_(pool), blocks_(blocks), buffers_(std::move(buffers)), panel_rows_(panel_rows) {}
+
+void Batch::AddDecode(Sequence* sequence) {
+  const int position = sequence->num_to_prefill();
+  BATON_CHECK_EQ(sequence->num_computed, position);
+  input_.AddSequence(std::span(sequence->tokens).last(1), position, sequence->table.blocks(), blocks_->block_size(), 1);
+  entries_.push_back({sequence->request->shared_from_this(), sequence, position, position + 1, true});
+  sequence->batch = this;
+  ++num_live_;
+}
+
+void Batch::AddPrefill(Sequence* sequence, int num_tokens) {
+  const int begin = sequence->num_computed;
+  input_.AddSequence(std::span(sequence->tokens).subspan(begin, num_tokens), begin, sequence->table.blocks(),
+                     blocks_->block_size(), 0);
+  entries_.push_back({sequence->request->shared_from_this(), sequence, begin, begin + num_tokens, false});
+  sequence->batch = this;
+  ++num_live_;
+}
+
+void Batch::Start() { pass_.emplace(model_, pool_, &input_, buffers_.get(), panel_rows_); }
+
+bool Batch::Advance() { return pass_->Advance(); }
+
+void Batch::Drop(Sequence* sequence) {
+  for (Entry& entry : entries_) {
+    if (entry.sequence != sequence) continue;
+    entry.sequence = nullptr;
+    sequence->batch = nullptr;
+    const std::vector<BlockId> blocks = sequence->table.Take();
+    held_.insert(held_.end(), blocks.begin(), blocks.end());
+    if (--num_live_ == 0) Reset();
+    return;
+  }
+}
+
+std::vector<Batch::Entry> Batch::Take() {
+  std::vector<Entry> entries = std::move(entries_);
+  for (Entry& entry : entries) {
+    if (entry.sequence != nullptr) entry.sequence->batch = nullptr;
+  }
+  Reset();
+  return entries;
+}
+
+void Batch::Reset() {
+  pass_.reset();
+  input_.Clear();
+  entries_.clear();
+  num_live_ = 0;
+  layers_reported = 0;
+  busy_time = absl::ZeroDuration();
+  blocks_->UnrefAll(held_);
+  held_.clear();
+}
+
+const float* Batch::logits(int decode_entry) const {
+  return buffers_->logits() + static_cast<int64_t>(decode_entry) * model_->config().vocab_size;
+}
+
+}  // namespace baton

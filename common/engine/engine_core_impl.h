@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_ENGINE_ENGINE_CORE_IMPL_H_
+#define BATON_COMMON_ENGINE_ENGINE_CORE_IMPL_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/engine/batch.h"
+#include "common/engine/engine_core.h"
+#include "common/engine/sampler.h"
+#include "common/engine/scheduler.h"
+#include "common/engine/sequence.h"
+
+namespace baton {
+
+// EngineCore's inside. Requests come, wait, end (engine_requests.cc); steps are planned, run and delivered
+// (engine_steps.cc).
+class EngineCore::Impl {
+ public:
+  Impl(const Model* model, KvPool* pool, const EngineOptions& options, const Clock* clock,
+       std::unique_ptr<ForwardBuffers> prefill_buffers, std::unique_ptr<ForwardBuffers> decode_buffers);
+
+  // As in EngineCore.
+  absl::StatusOr<Landing> ReserveLanding(SequenceId id, SequenceSpec spec, SequenceSink sink);
+  void Landed(SequenceId id);
+  absl::Status PrefillLocally(SequenceId id);
+  absl::StatusOr<Landing> ReplaceLandingBlocks(SequenceId id, std::vector<BlockId>* quarantined);
+  absl::Status AddPrefill(SequenceId id, SequenceSpec spec, int first_token, SequenceSink sink);
+  const Request* Find(SequenceId id) const;
+  void Cancel(SequenceId id);
+  std::vector<BlockId> CancelQuarantined(SequenceId id);
+  bool Step(const std::function<void()>& between_units);
+  EngineStats stats() const;
+  void CheckInvariants() const;
+
+  BlockAllocator& blocks() { return blocks_; }
+  const Model& model() const { return *model_; }
+  KvPool* pool() const { return pool_; }
+  int context_length() const { return context_length_; }
+
+ private:
+  using State = Sequence::State;
+  using Pause = std::function<void()>;
+
+  // ---- Requests.
+  absl::Status ValidateSpec(const SequenceSpec& spec, int max_tokens) const;
+  absl::Status CheckNew(SequenceId id) const;
+  std::shared_ptr<Request> MakeRequest(SequenceId id, SequenceSpec spec, SequenceSink sink);
+  // Blocks for all the sequence's tokens (and its request's further choices), cached ones first.
+  absl::Status Reserve(Sequence* sequence);
+  int NumBlocksWanted(const Sequence& sequence) const;
+  Landing LandingOf(const Request& request) const;
+  void EnterState(Sequence* sequence, State state);
+  void StartRunning(Request* request);  // All choices, forked.
+  void EndSequence(Sequence* sequence);
+  void EndRequest(const std::shared_ptr<Request>& request);
+  void FailRequest(const std::shared_ptr<Request>& request, const absl::Status& status);
+  void CacheComputedBlocks(Sequence* sequence);
+
+  // ---- Steps.
+  bool ReportPrefilled();
+  bool DecodeIsDue() const;
+  bool RunDecodeStep(const Pause& pause);
+  bool StartPrefill();
+  void RunPrefillUnit(const Pause& pause);
+  bool RunMixedStep(const Pause& pause);
+  std::vector<WaitingSequence> WaitingView() const;
+  std::vector<RunningSequence> RunningView() const;
+  int NumReleasedBy(const Sequence& sequence) const;
+  Plan MakePlanNow(bool with_running_needs) const;
+  void CommitDecode(const Plan& plan, const std::vector<Sequence*>& running, const std::vector<Sequence*>& waiting,
+                    Batch* batch);
+  // Returns the requests that got their blocks.
+  std::vector<std::shared_ptr<Request>> CommitPrefill(const Plan& plan, const std::vector<Sequence*>& waiting,
+                                                      Batch* batch);
+  void ReportCached(const std::vector<std::shared_ptr<Request>>& admitted);
+  void Preempt(Sequence* sequence);
+  bool RunToEnd(Batch* batch, const Pause& pause);
+  bool Advance(Batch* batch);
+  void ReportProgress(Batch* batch);
+  void FinishBatch(Batch* batch);
+  void FinishPrefillRows(const Batch::Entry& entry);
+  void FinishPrefill(Sequence* sequence);
+  void SampleAndDeliver(const Batch::Entry& entry, const float* logits);
+  void Deliver(const Batch::Entry& entry, SampledToken&& token);
+
+  const Model* const model_;
+  KvPool* const pool_;
+  const EngineOptions options_;
+  const Clock* const clock_;
+  const int context_length_;
+  SchedulerOptions scheduler_options_;
+  BlockAllocator blocks_;
+  Sampler sampler_;
+  absl::flat_hash_map<SequenceId, std::shared_ptr<Request>> requests_;
+  std::vector<Sequence*> waiting_, running_;
+  int num_landing_ = 0;
+  int num_recompute_waiting_ = 0;
+  uint64_t next_number_ = 0;
+  Batch prefill_batch_;  // And the mixed one.
+  Batch decode_batch_;
+  absl::Duration prefill_credit_ = absl::ZeroDuration();  // Time that the pass gets before the next decode step.
+  bool had_decode_step_ = false;
+  EngineStats stats_;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_ENGINE_ENGINE_CORE_IMPL_H_

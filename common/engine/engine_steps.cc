@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps are planned, run and delivered.
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/engine/engine_core_impl.h"
+
+namespace baton {
+
+bool EngineCore::Impl::Step(const Pause& pause) {
+  const bool reported = ReportPrefilled();
+  bool worked;
+  if (!options_.decode_first) {
+    worked = RunMixedStep(pause);
+  } else if (DecodeIsDue() && RunDecodeStep(pause)) {
+    worked = true;
+  } else if (prefill_batch_.active() || StartPrefill()) {
+    RunPrefillUnit(pause);
+    worked = true;
+  } else {
+    worked = RunDecodeStep(pause);
+  }
+#ifndef NDEBUG
+  CheckInvariants();
+#endif
+  return worked || reported;
+}
+
+// Sequences that have nothing left to compute: found in the prefix cache, or prompts of one token.
+bool EngineCore::Impl::ReportPrefilled() {
+  std::vector<std::shared_ptr<Request>> done;
+  for (Sequence* sequence : waiting_) {
+    const bool has_blocks = !sequence->table.empty() || NumBlocksWanted(*sequence) == 0;
+    if (sequence->num_left() == 0 && has_blocks && sequence->batch == nullptr) {
+      done.push_back(sequence->request->shared_from_this());
+    }
+  }
+  for (const std::shared_ptr<Request>& request : done) {
+    for (size_t i = 0; i < request->sequences.size(); ++i) {
+      Sequence* sequence = request->sequences[i].get();
+      const bool has_blocks = !sequence->table.empty() || NumBlocksWanted(*sequence) == 0;
+      if (sequence->state == State::kWaiting && sequence->num_left() == 0 && has_blocks) FinishPrefill(sequence);
+    }
+  }
+  return !done.empty();
+}
+
+// ---- Planning.
+
+bool EngineCore::Impl::DecodeIsDue() const {
+  if (running_.empty()) return false;
+  const bool prefill_has_work = prefill_batch_.active() || !waiting_.empty();
+  return !prefill_has_work || prefill_credit_ <= absl::ZeroDuration();
+}
+
+int EngineCore::Impl::NumReleasedBy(const Sequence& sequence) const {
+  return static_cast<int>(std::ranges::count_if(sequence.table.blocks(),
+                                                [&](BlockId block) { return blocks_.ref_count(block) == 1; }));
+}
+
+std::vector<WaitingSequence> EngineCore::Impl::WaitingView() const {
+  std::vector<WaitingSequence> view;
+  view.reserve(waiting_.size());
+  for (const Sequence* s : waiting_) {
+    const bool has_blocks = !s->table.empty();
+    view.push_back({.priority = s->request->spec.priority,
+                    .order = s->order,
+                    .arrived = s->request->arrived,
+                    .tokens_left = std::max(1, s->num_left()),
+                    .blocks_needed = has_blocks ? 0 : NumBlocksWanted(*s),
+                    .recompute = s->recompute,
+                    .preemptible = has_blocks && !s->request->prefill_role && s->batch == nullptr && s->progressed});
+  }
+  return view;
+}
+
+std::vector<RunningSequence> EngineCore::Impl::RunningView() const {
+  std::vector<RunningSequence> view;
+  view.reserve(running_.size());
+  for (const Sequence* s : running_) {
+    view.push_back({.priority = s->request->spec.priority,
+                    .order = s->order,
+                    .blocks_needed = s->table.capacity() < static_cast<int>(s->tokens.size()) ? 1 : 0,
+                    .preemptible = s->progressed});
+  }
+  return view;
+}
+
+// Without the running sequences' needs nothing is preempted; one block for each is kept back in any case.
+Plan EngineCore::Impl::MakePlanNow(bool with_running_needs) const {
+  std::vector<WaitingSequence> waiting = WaitingView();
+  std::vector<RunningSequence> running = RunningView();
+  int needed = 0;
+  for (RunningSequence& s : running) {
+    if (!with_running_needs) s.blocks_needed = 0;
+    needed += s.blocks_needed;
+  }
+  if (needed > blocks_.num_allocatable()) {
+    for (size_t i = 0; i < running.size(); ++i) running[i].blocks_released = NumReleasedBy(*running_[i]);
+    for (size_t i = 0; i < waiting.size(); ++i) waiting[i].blocks_released = NumReleasedBy(*waiting_[i]);
+  }
+  return MakePlan(scheduler_options_, clock_->Now(), waiting, running, blocks_.num_allocatable());
+}
+
+void EngineCore::Impl::Preempt(Sequence* sequence) {
+  blocks_.UnrefAll(sequence->table.Take());
+  if (!sequence->request->forked) blocks_.UnrefAll(std::exchange(sequence->request->fork_blocks, {}));
+  sequence->num_computed = 0;
+  sequence->started = false;
+  if (sequence->state == State::kWaiting) num_recompute_waiting_ += !sequence->recompute;
+  sequence->recompute = true;
+  sequence->progressed = false;
+  if (sequence->state == State::kRunning) EnterState(sequence, State::kWaiting);
+  ++stats_.preemptions;
+}
+
+void EngineCore::Impl::CommitDecode(const Plan& plan, const std::vector<Sequence*>& running,
+                                    const std::vector<Sequence*>& waiting, Batch* batch) {
+  for (int i : plan.preempt_running) Preempt(running[i]);
+  for (int i : plan.preempt_waiting) Preempt(waiting[i]);
+  for (int i : plan.decode) {
+    Sequence* sequence = running[i];
+    if (sequence->table.capacity() < static_cast<int>(sequence->tokens.size())) {
+      const auto block = blocks_.Allocate(1);
+      if (!block.ok()) continue;  // Two that were preempted shared a block that a third still holds.
+      sequence->table.Append(*block);
+    }
+    batch->AddDecode(sequence);
+  }
+}
+
+std::vector<std::shared_ptr<Request>> EngineCore::Impl::CommitPrefill(const Plan& plan,
+                                                                      const std::vector<Sequence*>& waiting,
+                                                                      Batch* batch) {
+  std::vector<std::shared_ptr<Request>> admitted;
+  for (const PrefillChunk& chunk : plan.prefill) {
+    Sequence* sequence = waiting[chunk.waiting];
+    if (sequence->table.empty() && NumBlocksWanted(*sequence) > 0) {
+      if (!Reserve(sequence).ok()) continue;
+      admitted.push_back(sequence->request->shared_from_this());
+    }
+    const int num_tokens = std::min(chunk.num_tokens, sequence->num_left());
+    if (num_tokens == 0) continue;
+    sequence->started = true;
+    batch->AddPrefill(sequence, num_tokens);
+  }
+  return admitted;
+}
+
+// What the prefix cache had of prefill jobs is ready to be sent. Once the batch is complete, as the owners may end any
+// sequence.
+void EngineCore::Impl::ReportCached(const std::vector<std::shared_ptr<Request>>& admitted) {
+  for (const std::shared_ptr<Request>& request : admitted) {
+    const Sequence& sequence = *request->sequences[0];
+    if (!request->prefill_role || sequence.state == State::kEnded || !request->sink.on_progress) continue;
+    if (request->num_cached <= request->first_token) continue;
+    request->sink.on_progress({0, model_->config().num_layers, request->first_token, request->num_cached});
+  }
+}
+
+// ---- Running.
+
+bool EngineCore::Impl::RunDecodeStep(const Pause& pause) {
+  if (running_.empty()) return false;
+  const Plan plan = MakePlanNow(/*with_running_needs=*/true);
+  CommitDecode(plan, std::vector(running_), std::vector(waiting_), &decode_batch_);
+  if (decode_batch_.num_rows() == 0) return !plan.preempt_running.empty() || !plan.preempt_waiting.empty();
+  decode_batch_.Start();
+  const MonotonicTime begin = clock_->Now();
+  RunToEnd(&decode_batch_, pause);
+  const double share = options_.prefill_share;
+  prefill_credit_ = (clock_->Now() - begin) * (share / (1 - share));
+  return true;
+}
+
+bool EngineCore::Impl::StartPrefill() {
+  if (waiting_.empty()) return false;
+  const Plan plan = MakePlanNow(/*with_running_needs=*/false);
+  const auto admitted = CommitPrefill(plan, std::vector(waiting_), &prefill_batch_);
+  if (prefill_batch_.num_rows() > 0) prefill_batch_.Start();
+  const bool worked = !admitted.empty() || prefill_batch_.active();
+  ReportCached(admitted);
+  return worked;
+}
+
+void EngineCore::Impl::RunPrefillUnit(const Pause& pause) {
+  if (!prefill_batch_.active()) return;  // All that was planned was found in the prefix cache.
+  const MonotonicTime begin = clock_->Now();
+  const bool more = Advance(&prefill_batch_);
+  prefill_credit_ -= clock_->Now() - begin;
+  if (!prefill_batch_.active()) return;
+  if (more) {
+    pause();
+  } else {
+    FinishBatch(&prefill_batch_);
+  }
+}
+
+bool EngineCore::Impl::RunMixedStep(const Pause& pause) {
+  if (running_.empty() && waiting_.empty()) return false;
+  const Plan plan = MakePlanNow(/*with_running_needs=*/true);
+  const std::vector<Sequence*> running = running_, waiting = waiting_;
+  CommitDecode(plan, running, waiting, &prefill_batch_);
+  const auto admitted = CommitPrefill(plan, waiting, &prefill_batch_);
+  if (prefill_batch_.num_rows() > 0) prefill_batch_.Start();
+  const bool worked = !admitted.empty() || prefill_batch_.active() || !plan.preempt_running.empty() ||
+                      !plan.preempt_waiting.empty();
+  ReportCached(admitted);
+  if (prefill_batch_.active()) RunToEnd(&prefill_batch_, pause);
+  return worked;
+}
+
+// False when every sequence ended meanwhile.
+bool EngineCore::Impl::RunToEnd(Batch* batch, const Pause& pause) {
+  while (Advance(batch)) {
+    if (batch->active()) pause();
+    if (!batch->active()) return false;
+  }
+  if (!batch->active()) return false;
+  FinishBatch(batch);
+  return true;
+}
+
+bool EngineCore::Impl::Advance(Batch* batch) {
+  const MonotonicTime begin = clock_->Now();
+  const bool more = batch->Advance();
+  batch->busy_time += clock_->Now() - begin;
+  ReportProgress(batch);
+  return more;
+}
+
+// Layers that the pass has completed since the last time. The owners may end any sequence, even the last of the pass.
+void EngineCore::Impl::ReportProgress(Batch* batch) {
+  const int begin = batch->layers_reported, end = batch->layers_complete();
+  if (begin == end) return;
+  batch->layers_reported = end;
+  for (size_t i = 0; batch->active() && i < batch->entries().size(); ++i) {
+    const Batch::Entry& entry = batch->entries()[i];
+    const std::shared_ptr<Request> request = entry.request;
+    if (entry.sequence == nullptr || entry.decode || !request->prefill_role || !request->sink.on_progress) continue;
+    const int first_token = std::max(entry.begin, request->first_token);
+    if (first_token < entry.end) request->sink.on_progress({begin, end, first_token, entry.end});
+  }
+}
+
+// ---- Delivering.
+
+void EngineCore::Impl::FinishBatch(Batch* batch) {
+  const MonotonicTime begin = clock_->Now();
+  const absl::Duration busy = batch->busy_time;
+  const std::vector<Batch::Entry> entries = batch->Take();
+  ++stats_.steps;
+  int decode_entry = 0;
+  for (const Batch::Entry& entry : entries) {
+    const float* logits = entry.decode ? batch->logits(decode_entry++) : nullptr;
+    // Ended during the pass, or by what an earlier entry's owner did just now.
+    if (entry.sequence == nullptr || entry.sequence->state == State::kEnded) continue;
+    entry.sequence->num_computed = entry.end;
+    if (entry.decode) {
+      SampleAndDeliver(entry, logits);
+    } else {
+      FinishPrefillRows(entry);
+    }
+  }
+  if (decode_entry > 0 || !had_decode_step_) stats_.last_step_ms = ToMs(busy + (clock_->Now() - begin));
+  had_decode_step_ = had_decode_step_ || decode_entry > 0;
+}
+
+void EngineCore::Impl::FinishPrefillRows(const Batch::Entry& entry) {
+  stats_.prompt_tokens_computed += entry.end - entry.begin;
+  CacheComputedBlocks(entry.sequence);
+  if (entry.sequence->num_left() == 0) FinishPrefill(entry.sequence);
+}
+
+void EngineCore::Impl::FinishPrefill(Sequence* sequence) {
+  const std::shared_ptr<Request> request = sequence->request->shared_from_this();
+  if (request->forked) {  // Recomputed.
+    return EnterState(sequence, State::kRunning);
+  }
+  if (request->prefill_role) {
+    EnterState(sequence, State::kPrefilled);
+  } else {
+    StartRunning(request.get());
+  }
+  if (request->sink.on_prefilled) request->sink.on_prefilled(absl::OkStatus());
+}
+
+void EngineCore::Impl::SampleAndDeliver(const Batch::Entry& entry, const float* logits) {
+  auto token =
+      sampler_.Sample(std::span(logits, static_cast<size_t>(model_->config().vocab_size)), entry.sequence->sampling);
+  if (!token.ok()) return FailRequest(entry.request, token.status());
+  Deliver(entry, *std::move(token));
+}
+
+void EngineCore::Impl::Deliver(const Batch::Entry& entry, SampledToken&& token) {
+  Sequence* sequence = entry.sequence;
+  const SamplingParams& params = sequence->sampling.params();
+  TokenEvent event;
+  event.choice = entry.request->spec.first_choice + sequence->choice;
+  event.index = sequence->sampling.num_generated();
+  event.token_id = token.token_id;
+  event.logprob = token.logprob;
+  event.top = std::move(token.top);
+
+  sequence->tokens.push_back(token.token_id);
+  sequence->sampling.Append(token.token_id);
+  sequence->progressed = true;
+  sequence->recompute = false;
+  ++stats_.tokens_generated;
+  if (sequence->num_computed % blocks_.block_size() == 0) CacheComputedBlocks(sequence);
+
+  if (sequence->sampling.IsStopToken(token.token_id)) {
+    event.finish = FinishReason::kStop;
+    event.stop_token_id = token.token_id;
+  } else if (sequence->sampling.num_generated() >= params.max_tokens ||
+             static_cast<int>(sequence->tokens.size()) >= context_length_) {
+    event.finish = FinishReason::kLength;
+  }
+  if (event.finish != FinishReason::kNone) {
+    EndSequence(sequence);
+    if (--entry.request->num_unfinished == 0) EndRequest(entry.request);
+  }
+  if (entry.request->sink.on_token) entry.request->sink.on_token(event);
+}
+
+}  // namespace baton
