@@ -96,7 +96,7 @@ const char* IsaName(Isa isa) {
   return "?";
 }
 
-QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms) {
+QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, float lo_threshold) {
   const int64_t groups = in / 32;
   uint8_t* next = static_cast<uint8_t*>(memory);
   auto take = [&next](int64_t bytes) {
@@ -109,17 +109,20 @@ QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_t
   x.hi = reinterpret_cast<int8_t*>(take(rows * in));
   x.lo = two_terms ? reinterpret_cast<int8_t*>(take(rows * in)) : nullptr;
   x.scale = reinterpret_cast<float*>(take(rows * groups * 4));
+  x.scale_hi = two_terms ? reinterpret_cast<float*>(take(rows * groups * 4)) : nullptr;
   x.scaled_sum = reinterpret_cast<float*>(take(rows * groups * 4));
   x.scaled_sum16 = reinterpret_cast<float*>(take(rows * groups * 8));
   x.neg_sum = reinterpret_cast<int32_t*>(take(rows * groups * 4));
   x.neg_sum16 = reinterpret_cast<int32_t*>(take(rows * groups * 8));
+  x.lo_used = two_terms ? take(rows * groups) : nullptr;
+  x.lo_threshold = lo_threshold;
   return x;
 }
 
 size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms) {
   const int64_t groups = in / 32;
-  const int64_t bytes = PadTo(rows * in, 64) * (two_terms ? 2 : 1) + 3 * PadTo(rows * groups * 4, 64) +
-                        2 * PadTo(rows * groups * 8, 64);
+  int64_t bytes = PadTo(rows * in, 64) + 3 * PadTo(rows * groups * 4, 64) + 2 * PadTo(rows * groups * 8, 64);
+  if (two_terms) bytes += PadTo(rows * in, 64) + PadTo(rows * groups * 4, 64) + PadTo(rows * groups, 64);
   return static_cast<size_t>(bytes);
 }
 

@@ -43,18 +43,27 @@ struct QuantMatrix {
   const uint8_t* data;   // 64-byte aligned; [num_tiles, in / 32, record_bytes]
 };
 
-// Rows of activations as integers: x = scale (256 hi + lo) with two terms, x = scale hi with one. Arrays are row-major.
-// A row that holds a value that is not finite gets a NaN scale, so that what it is multiplied with shows it.
+// Rows of activations as integers. One term (lo is null): x = scale hi, 127 steps each way. Two terms: x = scale (256 hi +
+// lo), 32639 steps; but a group whose largest value is at most lo_threshold times the row's root mean square has lo = 0
+// and 127 steps, and a kernel skips the second product where no row has one: the error of a group grows with its largest
+// value, so a few groups with outliers carry nearly all of it. Which groups these are depends on the row alone.
+// Arrays are row-major. A group that holds a value that is not finite gets a NaN scale, so that the product shows it.
 struct QuantisedRows {
   int64_t in;
-  int8_t* hi;          // [rows, in]
-  int8_t* lo;          // [rows, in], or null: one term.
-  float* scale;        // [rows, in / 32]
-  float* scaled_sum;   // [rows, in / 32]: scale times the sum of the integers
-  float* scaled_sum16; // [rows, in / 16]
-  int32_t* neg_sum;    // [rows, in / 32]: minus the sum of the integers
-  int32_t* neg_sum16;  // [rows, in / 16]
+  int8_t* hi;           // [rows, in]
+  int8_t* lo;           // [rows, in], or null: one term.
+  float* scale;         // [rows, in / 32]
+  float* scale_hi;      // [rows, in / 32]: 256 scale. Two terms only.
+  float* scaled_sum;    // [rows, in / 32]: scale times the sum of the integers
+  float* scaled_sum16;  // [rows, in / 16]
+  int32_t* neg_sum;     // [rows, in / 32]: minus the sum of the integers
+  int32_t* neg_sum16;   // [rows, in / 16]
+  uint8_t* lo_used;     // [rows, in / 32]: 1 where lo is not all zero by the rule above. Two terms only.
+  float lo_threshold;   // 0: every group has two terms.
 };
+
+// Why 3: see README.md.
+inline constexpr float kLoThreshold = 3.0f;
 
 enum class Epilogue : uint8_t {
   kStore,       // y = W x
@@ -153,7 +162,7 @@ struct Kernels {
   const char* name;  // "avx512-vnni"
 
   // Rounds rows [row_begin, row_end) of x [rows, ldx] to integers, symmetric, per group of 32: one term when out->lo is
-  // null (127 steps), else two (32639 steps).
+  // null, else two where the threshold asks for it.
   void (*quantise_rows)(const float* x, int64_t ldx, int64_t row_begin, int64_t row_end, const QuantisedRows* out);
   // The same of weight * x / rms(x).
   void (*rms_norm_quantise_rows)(const float* x, int64_t ldx, const float* weight, float eps, int64_t row_begin,
@@ -202,7 +211,7 @@ const char* IsaName(Isa isa);
 
 // Bytes for `rows` quantised rows, and the pointers into such memory (64-byte aligned).
 size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms);
-QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms);
+QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, float lo_threshold = kLoThreshold);
 
 size_t LinearScratchBytes(int64_t in);
 size_t AttentionScratchBytes(int head_dim, int heads_per_kv_head, int64_t num_rows);

@@ -3,7 +3,8 @@
 //
 // One output of one row, in every variant below: for each group in order, t = the integer dot product (minus offset times
 // the sum of the activations), acc = fma(t, d * scale, acc), and in asymmetric formats acc = fma(m, scaled_sum, acc).
-// Two-term activations make t = 256 (hi . w) + lo . w, still exact.
+// Two-term activations make t = 256 (hi . w) + lo . w, still exact. Where no row of a block has a second term in a group,
+// t = hi . w with 256 scale instead of scale: the same bits, as factors of 256 are exact.
 //
 // Few rows: weights are decoded in registers, once for up to kSmallRows rows, and streamed. Many rows: a tile is expanded
 // once to bytes and fp32 scales in scratch (first-level or second-level cache) and used for all rows.
@@ -13,6 +14,8 @@ namespace {
 
 // A record of the expanded form: 512 bytes of q, then scales and minima of two halves (groups of 16) or one.
 constexpr int kPanelRecord = 512 + 4 * 64;
+// How far ahead of the stream of weights to fetch: past what the hardware does on its own at page ends.
+constexpr int kPrefetchBytes = 2560;
 
 inline int32_t LoadX4(const int8_t* p) {
   int32_t x;
@@ -25,10 +28,12 @@ struct RowView {
   const int8_t* hi;
   const int8_t* lo;
   const float* scale;
+  const float* scale_hi;
   const float* scaled_sum;
   const int32_t* neg_sum;
   const float* scaled_sum16;
   const int32_t* neg_sum16;
+  const uint8_t* lo_used;
 };
 
 inline RowView ViewRow(const QuantisedRows& x, int64_t row) {
@@ -36,10 +41,12 @@ inline RowView ViewRow(const QuantisedRows& x, int64_t row) {
   return {x.hi + row * x.in,
           x.lo == nullptr ? nullptr : x.lo + row * x.in,
           x.scale + row * groups,
+          x.lo == nullptr ? nullptr : x.scale_hi + row * groups,
           x.scaled_sum + row * groups,
           x.neg_sum + row * groups,
           x.scaled_sum16 + row * groups * 2,
-          x.neg_sum16 + row * groups * 2};
+          x.neg_sum16 + row * groups * 2,
+          x.lo == nullptr ? nullptr : x.lo_used + row * groups};
 }
 
 // ---- Formats --------------------------------------------------------------------------------------------------------
@@ -86,22 +93,53 @@ using Q8AsymF32G16 = Format<false, true, false, true>;
 
 // ---- Few rows -------------------------------------------------------------------------------------------------------
 
-// One row's contribution of `steps` dot steps from `first`.
-template <class F, bool kTwo>
-inline W DotSteps(const B (&w)[8], const RowView& x, int64_t k, int first, int steps, W offset) {
-  W t = kTwo ? ZeroI() : offset;
+template <class F>
+inline W DotOf(W t, B w, int32_t x4) {
+  return F::four_bit ? DotNibbles(t, w, x4) : Dot(t, w, x4);
+}
+
+// Minus offset times the sum of the integers, for a dot product with hi alone (sums of two terms are 256 times as big).
+template <bool kTwo, int kShift>
+inline W HiOffset(int32_t neg_sum) {
+  if constexpr (kTwo) return Sar<8 - kShift>(SetI(neg_sum));
+  return Shl<kShift>(SetI(neg_sum));
+}
+
+// One row's integer dot product over `kSteps` steps from `first`.
+template <class F, bool kTwo, int kSteps>
+inline W DotSteps(const B (&w)[8], const RowView& x, int64_t k, int first, int32_t neg_sum, bool lo) {
+  W t = F::has_min ? ZeroI() : HiOffset<kTwo, F::offset_shift>(neg_sum);
+  if (kTwo && lo) t = ZeroI();
 #pragma GCC unroll 8
-  for (int s = first; s < first + steps; ++s) {
-    t = F::four_bit ? DotNibbles(t, w[s], LoadX4(x.hi + k + 4 * s)) : Dot(t, w[s], LoadX4(x.hi + k + 4 * s));
-  }
-  if constexpr (kTwo) {
-    t = AddI(Shl<8>(t), offset);
+  for (int s = first; s < first + kSteps; ++s) t = DotOf<F>(t, w[s], LoadX4(x.hi + k + 4 * s));
+  if (kTwo && lo) {
+    t = Shl<8>(t);
+    if constexpr (!F::has_min) t = AddI(t, Shl<F::offset_shift>(SetI(neg_sum)));
 #pragma GCC unroll 8
-    for (int s = first; s < first + steps; ++s) {
-      t = F::four_bit ? DotNibbles(t, w[s], LoadX4(x.lo + k + 4 * s)) : Dot(t, w[s], LoadX4(x.lo + k + 4 * s));
-    }
+    for (int s = first; s < first + kSteps; ++s) t = DotOf<F>(t, w[s], LoadX4(x.lo + k + 4 * s));
   }
   return t;
+}
+
+template <class F, bool kTwo, int R>
+inline void SmallGroup(const uint8_t* record, int64_t g, const RowView (&x)[R], bool lo, V (&acc)[R]) {
+  constexpr int kHalves = F::num_scales;
+  B w[8];
+  F::Decode(record, w);
+#pragma GCC unroll 2
+  for (int half = 0; half < kHalves; ++half) {
+    const V d = F::Scale(record, half);
+    const int64_t s = kHalves * g + half;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const int32_t neg_sum = F::group16 ? x[r].neg_sum16[s] : x[r].neg_sum[s];
+      const W t = DotSteps<F, kTwo, 8 / kHalves>(w, x[r], g * 32, 8 / kHalves * half, neg_sum, lo);
+      acc[r] = Fma(ToFloat(t), Mul(d, Set(kTwo && !lo ? x[r].scale_hi[g] : x[r].scale[g])), acc[r]);
+      if constexpr (F::has_min) {
+        acc[r] = Fma(F::Minimum(record, half), Set(F::group16 ? x[r].scaled_sum16[s] : x[r].scaled_sum[s]), acc[r]);
+      }
+    }
+  }
 }
 
 template <class F, bool kTwo, int R>
@@ -115,31 +153,13 @@ void SmallBlock(const uint8_t* tile, int64_t groups, const RowView* rows, float 
   }
   for (int64_t g = 0; g < groups; ++g, tile += F::record_bytes) {
 #pragma GCC unroll 10
-    for (int i = 0; i < F::record_bytes; i += 64) Prefetch(tile + 2560 + i);
-    B w[8];
-    F::Decode(tile, w);
-    if constexpr (F::group16) {
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const V d = F::Scale(tile, half);
+    for (int i = 0; i < F::record_bytes; i += 64) Prefetch(tile + kPrefetchBytes + i);
+    bool lo = false;
+    if constexpr (kTwo) {
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          const W offset = F::has_min ? ZeroI() : Shl<F::offset_shift>(SetI(x[r].neg_sum16[2 * g + half]));
-          const W t = DotSteps<F, kTwo>(w, x[r], g * 32, 4 * half, 4, offset);
-          acc[r] = Fma(ToFloat(t), Mul(d, Set(x[r].scale[g])), acc[r]);
-          if constexpr (F::has_min) acc[r] = Fma(F::Minimum(tile, half), Set(x[r].scaled_sum16[2 * g + half]), acc[r]);
-        }
-      }
-    } else {
-      const V d = F::Scale(tile, 0);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const W offset = F::has_min ? ZeroI() : Shl<F::offset_shift>(SetI(x[r].neg_sum[g]));
-        const W t = DotSteps<F, kTwo>(w, x[r], g * 32, 0, 8, offset);
-        acc[r] = Fma(ToFloat(t), Mul(d, Set(x[r].scale[g])), acc[r]);
-        if constexpr (F::has_min) acc[r] = Fma(F::Minimum(tile, 0), Set(x[r].scaled_sum[g]), acc[r]);
-      }
+      for (int r = 0; r < R; ++r) lo |= x[r].lo_used[g] != 0;
     }
+    lo ? SmallGroup<F, kTwo, R>(tile, g, x, true, acc) : SmallGroup<F, kTwo, R>(tile, g, x, false, acc);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) Store(out[r], acc[r]);
@@ -220,12 +240,60 @@ inline void DotBlock(const uint8_t* const (&w)[C], const int8_t* const (&x)[R], 
   }
 }
 
-// R rows by C tiles of expanded weights.
+using TileSums = float[2][kSmallRows > kPanelRows ? kSmallRows : kPanelRows][16];
+
+// One half group (or whole group) of R rows by C tiles of expanded weights. kLo: some row has a second term here.
+template <bool kMin, bool kGroup16, bool kTwo, bool kLo, int R, int C>
+inline void PanelGroup(const uint8_t* panel, int64_t panel_stride, int64_t g, int half, const RowView* rows,
+                       const int8_t* const (&hi)[R], const int8_t* const (&lo)[R], V (&acc)[R][C]) {
+  constexpr int kSteps = kGroup16 ? 4 : 8;
+  const uint8_t* w[C];
+#pragma GCC unroll 2
+  for (int c = 0; c < C; ++c) w[c] = panel + c * panel_stride + 64 * kSteps * half;
+  const int64_t k = g * 32 + 16 * half;
+  const int64_t s = kGroup16 ? 2 * g + half : g;
+  W t[R][C];
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    const W offset = kMin || kLo ? ZeroI() : HiOffset<kTwo, 7>(kGroup16 ? rows[r].neg_sum16[s] : rows[r].neg_sum[s]);
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) t[r][c] = offset;
+  }
+  DotBlock<R, C>(w, hi, k, kSteps, t);
+  if constexpr (kLo) {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) {
+        t[r][c] = Shl<8>(t[r][c]);
+        if constexpr (!kMin) {
+          t[r][c] = AddI(t[r][c], Shl<7>(SetI(kGroup16 ? rows[r].neg_sum16[s] : rows[r].neg_sum[s])));
+        }
+      }
+    }
+    DotBlock<R, C>(w, lo, k, kSteps, t);
+  }
+#pragma GCC unroll 2
+  for (int c = 0; c < C; ++c) {
+    const float* scales = reinterpret_cast<const float*>(panel + c * panel_stride + 512) + 16 * half;
+    const V d = Load(scales);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const float scale = kTwo && !kLo ? rows[r].scale_hi[g] : rows[r].scale[g];
+      acc[r][c] = Fma(ToFloat(t[r][c]), Mul(d, Set(scale)), acc[r][c]);
+    }
+    if constexpr (kMin) {
+      const V m = Load(scales + 32);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        acc[r][c] = Fma(m, Set(kGroup16 ? rows[r].scaled_sum16[s] : rows[r].scaled_sum[s]), acc[r][c]);
+      }
+    }
+  }
+}
+
 template <bool kMin, bool kGroup16, bool kTwo, int R, int C>
-void PanelBlock(const uint8_t* panel, int64_t panel_stride, int64_t groups, const RowView* rows,
-                float (*out)[kSmallRows > kPanelRows ? kSmallRows : kPanelRows][16]) {
-  constexpr int kHalves = kGroup16 ? 2 : 1;
-  constexpr int kSteps = 8 / kHalves;
+void PanelBlock(const uint8_t* panel, int64_t panel_stride, int64_t groups, const RowView* rows, TileSums& out) {
   const int8_t* hi[R];
   const int8_t* lo[R];
   V acc[R][C];
@@ -237,47 +305,17 @@ void PanelBlock(const uint8_t* panel, int64_t panel_stride, int64_t groups, cons
     for (int c = 0; c < C; ++c) acc[r][c] = Zero();
   }
   for (int64_t g = 0; g < groups; ++g, panel += kPanelRecord) {
-#pragma GCC unroll 2
-    for (int half = 0; half < kHalves; ++half) {
-      const uint8_t* w[C];
-#pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) w[c] = panel + c * panel_stride + 64 * kSteps * half;
-      const int64_t k = g * 32 + 16 * half;
-      const int64_t s = kGroup16 ? 2 * g + half : g;
-      W t[R][C];
+    bool any_lo = false;
+    if constexpr (kTwo) {
 #pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) {
-        const W offset = kMin || kTwo ? ZeroI() : Shl<7>(SetI(kGroup16 ? rows[r].neg_sum16[s] : rows[r].neg_sum[s]));
+      for (int r = 0; r < R; ++r) any_lo |= rows[r].lo_used[g] != 0;
+    }
 #pragma GCC unroll 2
-        for (int c = 0; c < C; ++c) t[r][c] = offset;
-      }
-      DotBlock<R, C>(w, hi, k, kSteps, t);
-      if constexpr (kTwo) {
-#pragma GCC unroll 6
-        for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 2
-          for (int c = 0; c < C; ++c) {
-            t[r][c] = Shl<8>(t[r][c]);
-            if constexpr (!kMin) {
-              t[r][c] = AddI(t[r][c], Shl<7>(SetI(kGroup16 ? rows[r].neg_sum16[s] : rows[r].neg_sum[s])));
-            }
-          }
-        }
-        DotBlock<R, C>(w, lo, k, kSteps, t);
-      }
-#pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) {
-        const float* scales = reinterpret_cast<const float*>(panel + c * panel_stride + 512) + 16 * half;
-        const V d = Load(scales);
-#pragma GCC unroll 6
-        for (int r = 0; r < R; ++r) acc[r][c] = Fma(ToFloat(t[r][c]), Mul(d, Set(rows[r].scale[g])), acc[r][c]);
-        if constexpr (kMin) {
-          const V m = Load(scales + 32);
-#pragma GCC unroll 6
-          for (int r = 0; r < R; ++r) {
-            acc[r][c] = Fma(m, Set(kGroup16 ? rows[r].scaled_sum16[s] : rows[r].scaled_sum[s]), acc[r][c]);
-          }
-        }
+    for (int half = 0; half < (kGroup16 ? 2 : 1); ++half) {
+      if (kTwo && any_lo) {
+        PanelGroup<kMin, kGroup16, kTwo, kTwo, R, C>(panel, panel_stride, g, half, rows, hi, lo, acc);
+      } else {
+        PanelGroup<kMin, kGroup16, kTwo, false, R, C>(panel, panel_stride, g, half, rows, hi, lo, acc);
       }
     }
   }
@@ -287,8 +325,6 @@ void PanelBlock(const uint8_t* panel, int64_t panel_stride, int64_t groups, cons
     for (int c = 0; c < C; ++c) Store(out[c][r], acc[r][c]);
   }
 }
-
-using TileSums = float[2][kSmallRows > kPanelRows ? kSmallRows : kPanelRows][16];
 
 template <bool kMin, bool kGroup16, bool kTwo, int C, int R = kPanelRows>
 void PanelRows(const uint8_t* panel, int64_t stride, int64_t groups, const RowView* rows, int num_rows,

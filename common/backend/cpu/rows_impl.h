@@ -68,13 +68,14 @@ void RmsNormRows(const float* x, int64_t ldx, const float* weight, float eps, in
   for (int64_t row = row_begin; row < row_end; ++row) NormRow(x + row * ldx, weight, eps, n, y + row * ldy);
 }
 
-// One group of 32 values to integers; `group` counts groups over all rows.
-inline void QuantiseGroup(V a, V b, const QuantisedRows& out, int64_t group) {
+// One group of 32 values to integers; `group` counts groups over all rows. `limit`: two terms where the largest
+// magnitude is above it.
+inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64_t group) {
   const W magnitude_mask = SetI(0x7fffffff);
   const int32_t largest = ReduceMaxI(MaxI(AndI(Bits(a), magnitude_mask), AndI(Bits(b), magnitude_mask)));
   float amax;
   __builtin_memcpy(&amax, &largest, 4);
-  const bool two = out.lo != nullptr;
+  const bool two = out.lo != nullptr && amax > limit;
   const float steps = two ? 32639.0f : 127.0f;  // 127 * 256 + 127
   float scale = amax / steps;
   float inverse = steps / amax;
@@ -85,19 +86,25 @@ inline void QuantiseGroup(V a, V b, const QuantisedRows& out, int64_t group) {
     scale = inverse = 0.0f;
   }
   const bool zero = inverse == 0.0f;  // Also keeps NaN and infinity from the conversion to integers.
-  const W qa = zero ? ZeroI() : ToInt(Mul(a, Set(inverse)));
-  const W qb = zero ? ZeroI() : ToInt(Mul(b, Set(inverse)));
-  int8_t* hi = out.hi + group * 32;
-  if (two) {
+  W qa = zero ? ZeroI() : ToInt(Mul(a, Set(inverse)));
+  W qb = zero ? ZeroI() : ToInt(Mul(b, Set(inverse)));
+  if (out.lo != nullptr) {
+    if (!two) {
+      qa = Shl<8>(qa);
+      qb = Shl<8>(qb);
+      scale *= 0.00390625f;
+    }
     const W ha = Sar<8>(AddI(qa, SetI(128)));
     const W hb = Sar<8>(AddI(qb, SetI(128)));
-    StoreI8(hi, ha);
-    StoreI8(hi + 16, hb);
+    StoreI8(out.hi + group * 32, ha);
+    StoreI8(out.hi + group * 32 + 16, hb);
     StoreI8(out.lo + group * 32, SubI(qa, Shl<8>(ha)));
     StoreI8(out.lo + group * 32 + 16, SubI(qb, Shl<8>(hb)));
+    out.scale_hi[group] = scale * 256.0f;
+    out.lo_used[group] = two;
   } else {
-    StoreI8(hi, qa);
-    StoreI8(hi + 16, qb);
+    StoreI8(out.hi + group * 32, qa);
+    StoreI8(out.hi + group * 32 + 16, qb);
   }
   const int32_t sum_a = ReduceAddI(qa), sum_b = ReduceAddI(qb);
   out.scale[group] = scale;
@@ -109,12 +116,24 @@ inline void QuantiseGroup(V a, V b, const QuantisedRows& out, int64_t group) {
   out.scaled_sum[group] = scale * static_cast<float>(sum_a + sum_b);
 }
 
+inline bool NeedsLimit(const QuantisedRows& out) { return out.lo != nullptr && out.lo_threshold > 0.0f; }
+
+inline float LimitOf(V sum_of_squares, const QuantisedRows& out) {
+  return out.lo_threshold * __builtin_sqrtf(ReduceAdd(sum_of_squares) / static_cast<float>(out.in));
+}
+
 void QuantiseRows(const float* x, int64_t ldx, int64_t row_begin, int64_t row_end, const QuantisedRows* out) {
   const int64_t groups = out->in / 32;
   for (int64_t row = row_begin; row < row_end; ++row) {
+    const float* p = x + row * ldx;
+    float limit = 0.0f;
+    if (NeedsLimit(*out)) {
+      V sum = Zero();
+      for (int64_t i = 0; i < out->in; i += 16) sum = Fma(Load(p + i), Load(p + i), sum);
+      limit = LimitOf(sum, *out);
+    }
     for (int64_t g = 0; g < groups; ++g) {
-      const float* p = x + row * ldx + g * 32;
-      QuantiseGroup(Load(p), Load(p + 16), *out, row * groups + g);
+      QuantiseGroup(Load(p + g * 32), Load(p + g * 32 + 16), limit, *out, row * groups + g);
     }
   }
 }
@@ -123,12 +142,21 @@ void RmsNormQuantiseRows(const float* x, int64_t ldx, const float* weight, float
                          int64_t row_end, const QuantisedRows* out) {
   const int64_t groups = out->in / 32;
   for (int64_t row = row_begin; row < row_end; ++row) {
-    const V scale = Set(InverseRms(x + row * ldx, out->in, eps));
+    const float* p = x + row * ldx;
+    const V scale = Set(InverseRms(p, out->in, eps));
+    float limit = 0.0f;
+    if (NeedsLimit(*out)) {
+      V sum = Zero();
+      for (int64_t i = 0; i < out->in; i += 16) {
+        const V y = Mul(Mul(Load(p + i), scale), Load(weight + i));
+        sum = Fma(y, y, sum);
+      }
+      limit = LimitOf(sum, *out);
+    }
     for (int64_t g = 0; g < groups; ++g) {
-      const float* p = x + row * ldx + g * 32;
       const float* w = weight + g * 32;
-      QuantiseGroup(Mul(Mul(Load(p), scale), Load(w)), Mul(Mul(Load(p + 16), scale), Load(w + 16)), *out,
-                    row * groups + g);
+      QuantiseGroup(Mul(Mul(Load(p + g * 32), scale), Load(w)), Mul(Mul(Load(p + g * 32 + 16), scale), Load(w + 16)),
+                    limit, *out, row * groups + g);
     }
   }
 }

@@ -125,7 +125,7 @@ inline W ShrLogical16(W x) { return {_mm256_srli_epi32(x.a, 16), _mm256_srli_epi
 
 inline B LoadB(const uint8_t* p) {
   const __m256i* q = reinterpret_cast<const __m256i*>(p);
-  return {_mm256_load_si256(q), _mm256_load_si256(q + 1)};
+  return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
 }
 inline void StoreB(uint8_t* p, B x) {
   __m256i* q = reinterpret_cast<__m256i*>(p);

@@ -78,7 +78,7 @@ inline void StoreF16(void* p, V a) {
 inline void StoreU16(void* p, W a) { _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a)); }
 inline W ShrLogical16(W a) { return _mm512_srli_epi32(a, 16); }
 
-inline B LoadB(const uint8_t* p) { return _mm512_load_si512(p); }
+inline B LoadB(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline void StoreB(uint8_t* p, B a) { _mm512_store_si512(p, a); }
 inline B LowNibbles(B a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
 inline B HighNibbles(B a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }

@@ -140,7 +140,7 @@ inline W ShrLogical16(W a) {
   return a;
 }
 
-// 64 bytes, 64-byte aligned.
+// 64 bytes; 64-byte aligned when stored.
 inline B LoadB(const uint8_t* p) { B r; memcpy(r.x, p, 64); return r; }
 inline void StoreB(uint8_t* p, B a) { memcpy(p, a.x, 64); }
 inline B LowNibbles(B a) { for (uint8_t& x : a.x) x &= 15; return a; }

@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of common/backend/cpu's kernels.
+add_library(baton_test_kernels STATIC kernels_test_support.cc)
+target_link_libraries(baton_test_kernels PUBLIC baton_cpu_kernels baton_test_support GTest::gtest)
+baton_test(backend_linear_quant_test SRCS linear_quant_test.cc DEPS baton_test_kernels)
