@@ -107,7 +107,8 @@ class Backend {
   // that serving allocates nothing. Scratch only grows. RESOURCE_EXHAUSTED names the size.
   virtual absl::Status Reserve(const LayerShape& shape, int max_rows) = 0;
 
-  // Packs `parts`, stacked along their rows (all have the same number of columns), from the file's own values.
+  // Packs `parts`, stacked along their rows (all have the same number of columns), from the file's own values. Pack, PackTable
+  // and PackVector may be called by several threads at once.
   //   INVALID_ARGUMENT  parts differ in columns, or a type that cannot be dequantised.
   virtual absl::StatusOr<PackedMatrix> Pack(std::span<const TensorView> parts, const PackOptions& options) = 0;
   // A table whose rows Embed gathers. The tensor's bytes stay readable for as long as the table is used: a backend on the host

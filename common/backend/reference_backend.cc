@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "common/backend/packing.h"
 #include "common/backend/reference_ops.h"
-#include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread.h"
 
@@ -36,14 +35,9 @@ absl::StatusOr<PackedMatrix> ReferenceBackend::Pack(std::span<const TensorView> 
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<uint8_t[]> memory, AllocateHostMemory(packed.bytes));
   float* out = reinterpret_cast<float*>(memory.get());
   for (const TensorView& part : parts) {
-    const size_t row_bytes = part.bytes / static_cast<size_t>(part.shape[0]);
-    ForRange(part.shape[0], [&](int64_t begin, int64_t end) {
-      const absl::Status status = Dequantize(
-          part.type,
-          part.span().subspan(static_cast<size_t>(begin) * row_bytes, static_cast<size_t>(end - begin) * row_bytes),
-          (end - begin) * shape.columns, out + begin * shape.columns);
-      BATON_CHECK(status.ok()) << part.name << ": " << status.message();  // CheckMatrices has seen the type and the size.
-    });
+    if (absl::Status status = Dequantize(part.type, part.span(), part.num_elements(), out); !status.ok()) {
+      return Annotate(status, absl::StrFormat("tensor %s", part.name));
+    }
     out += part.num_elements();
   }
   packed.impl = std::shared_ptr<const void>(memory, memory.get());
@@ -153,12 +147,13 @@ void ReferenceBackend::Linear(const PackedMatrix& w, int num_rows, const float* 
 }
 
 void ReferenceBackend::ForRange(int64_t n, const std::function<void(int64_t begin, int64_t end)>& body) {
-  const int64_t pieces = std::min<int64_t>(num_threads_, n);
+  constexpr int64_t kMinPiece = 64;  // Less is not worth a thread.
+  const int64_t pieces = std::clamp<int64_t>(n / kMinPiece, 1, num_threads_);
   std::vector<Thread> threads;
   for (int64_t i = 1; i < pieces; ++i) {
     threads.emplace_back("reference", [&, i] { body(n * i / pieces, n * (i + 1) / pieces); });
   }
-  if (n > 0) body(0, n / std::max<int64_t>(pieces, 1));
+  body(0, n / pieces);
   for (Thread& thread : threads) thread.Join();
 }
 

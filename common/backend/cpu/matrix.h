@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_BACKEND_CPU_MATRIX_H_
+#define BATON_COMMON_BACKEND_CPU_MATRIX_H_
+
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/backend/cpu/kernels.h"
+#include "common/backend/cpu/quant_pack.h"
+#include "common/format/tensor.h"
+
+namespace baton::cpu {
+
+// Consecutive outputs of a matrix that are stored in one form.
+struct MatrixSegment {
+  int64_t out_begin = 0;
+  std::variant<PackedQuant, PackedFloat> packed;
+
+  const PackedQuant* quant() const { return std::get_if<PackedQuant>(&packed); }
+  const PackedFloat* floats() const { return std::get_if<PackedFloat>(&packed); }
+  int64_t num_tiles() const { return quant() ? quant()->matrix.num_tiles : floats()->matrix.num_tiles; }
+};
+
+// A matrix as the CPU backend multiplies with it. Files mix types (Q4_K_M stores V with more bits than Q and K), so a stack of
+// parts is a list of segments; most have one.
+struct Matrix {
+  int64_t out = 0;
+  int64_t in = 0;
+  size_t bytes = 0;  // As read by one decode step.
+  std::vector<MatrixSegment> segments;
+  bool has_quant = false;  // Some segment wants its input as integers,
+  bool has_float = false;  // some as fp32.
+};
+
+// Packs `parts`, stacked along their rows, from the file's own values. Neighbours of one form become one segment. Any thread.
+//   INVALID_ARGUMENT  see CheckMatrices (common/backend/packing.h).
+absl::StatusOr<Matrix> PackMatrix(std::span<const TensorView> parts);
+
+}  // namespace baton::cpu
+
+#endif  // BATON_COMMON_BACKEND_CPU_MATRIX_H_

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/backend/create_backend.h"
+
+#include "absl/strings/str_format.h"
+#include "common/backend/cpu/cpu_backend.h"
+#include "common/backend/cpu/kernels.h"
+#include "common/backend/reference_backend.h"
+#include "common/base/status_macros.h"
+#include "common/base/thread.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+absl::StatusOr<const cpu::Kernels*> ChooseKernels(absl::string_view isa) {
+  if (isa.empty()) return &cpu::BestKernels();
+  for (const cpu::Isa candidate :
+       {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvxVnni, cpu::Isa::kAvx512Vnni}) {
+    if (isa != cpu::IsaName(candidate)) continue;
+    if (const cpu::Kernels* kernels = cpu::FindKernels(candidate)) return kernels;
+    return absl::FailedPreconditionError(absl::StrFormat("this CPU cannot run the instruction set \"%s\"", isa));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("instruction set \"%s\" is not one of scalar, avx2, avxvnni, avx512vnni", isa));
+}
+
+absl::StatusOr<CpuPrecision> ChoosePrecision(absl::string_view activations) {
+  if (activations.empty() || activations == "mixed") return CpuPrecision();
+  if (activations == "one") return CpuPrecision::All(cpu::Terms::kOne);
+  if (activations == "two") return CpuPrecision::All(cpu::Terms::kTwo);
+  return absl::InvalidArgumentError(absl::StrFormat("activations \"%s\" is not one of mixed, one, two", activations));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options) {
+  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("threads %d is outside [0, %d]", options.num_threads, kMaxThreads));
+  }
+  const int num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCpus();
+  if (name == "reference") return std::make_unique<ReferenceBackend>(num_threads);
+  if (name == "cpu") {
+    BATON_ASSIGN_OR_RETURN(const cpu::Kernels* kernels, ChooseKernels(options.isa));
+    BATON_ASSIGN_OR_RETURN(const CpuPrecision precision, ChoosePrecision(options.activations));
+    return std::make_unique<CpuBackend>(kernels, num_threads, precision);
+  }
+  if (name == "cuda") return absl::FailedPreconditionError("this build has no CUDA backend");
+  return absl::InvalidArgumentError(absl::StrFormat("backend \"%s\" is not one of cpu, reference, cuda", name));
+}
+
+}  // namespace baton

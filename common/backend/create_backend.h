@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_BACKEND_CREATE_BACKEND_H_
+#define BATON_COMMON_BACKEND_CREATE_BACKEND_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/backend/backend.h"
+
+namespace baton {
+
+// What a worker's flags choose. Empty strings and zeros are the defaults that serve best.
+struct BackendOptions {
+  int num_threads = 0;  // Compute threads, the caller's included; 0: every CPU this process may use.
+  std::string isa;      // "cpu" only: scalar, avx2, avxvnni, avx512vnni; empty: the widest this CPU runs.
+  // "cpu" only: with how many 8-bit terms activations are rounded before they meet quantised weights. "mixed" (also empty):
+  // the measured default; "one": the fastest; "two": as exact as fp32. Part of the numerics id.
+  std::string activations;
+};
+
+// `name`: "cpu" (serves), "reference" (plain fp32, slow) or "cuda".
+//   INVALID_ARGUMENT     unknown name, thread count or option; names the value and what is possible.
+//   FAILED_PRECONDITION  this CPU cannot run the instruction set; this build has no CUDA backend.
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options = {});
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_BACKEND_CREATE_BACKEND_H_
