@@ -78,7 +78,10 @@ void EngineCore::Impl::CheckInvariants() const {
       waiting += sequence->state == State::kWaiting;
       running += sequence->state == State::kRunning;
       recompute += sequence->state == State::kWaiting && sequence->recompute;
-      if (sequence->state == State::kEnded) BATON_CHECK(sequence->table.empty() && sequence->batch == nullptr);
+      if (sequence->state == State::kEnded) {
+        BATON_CHECK(sequence->table.empty() && sequence->batch == nullptr);
+        continue;
+      }
       BATON_CHECK_LE(sequence->num_computed, static_cast<int>(sequence->tokens.size()));
       BATON_CHECK_LE(sequence->num_computed, sequence->table.capacity());
       for (BlockId block : sequence->table.blocks()) {

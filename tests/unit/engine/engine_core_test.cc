@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/engine/engine_core.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "tests/support/status_matchers.h"
+#include "tests/unit/engine/test_worker.h"
+
+namespace baton {
+namespace {
+
+using ::baton::testing::Disaggregate;
+using ::baton::testing::Heard;
+using ::baton::testing::IsOk;
+using ::baton::testing::kBlockSize;
+using ::baton::testing::MakeSpec;
+using ::baton::testing::RandomModel;
+using ::baton::testing::RandomTokens;
+using ::baton::testing::RunAlone;
+using ::baton::testing::StatusIs;
+using ::baton::testing::TestWorker;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// 32 requests of mixed lengths, lengths of answer, and ways of sampling.
+std::vector<SequenceSpec> MixedRequests() {
+  std::vector<SequenceSpec> specs;
+  for (int i = 0; i < 32; ++i) {
+    SamplingParams sampling = {.temperature = i % 3 == 0 ? 0.0 : 0.8, .seed = static_cast<uint64_t>(i)};
+    if (i % 4 == 1) sampling.top_p = 0.9;
+    if (i % 4 == 2) sampling.top_k = 5;
+    if (i % 5 == 3) sampling.repetition_penalty = 1.3;
+    if (i % 5 == 4) sampling.frequency_penalty = 0.7;
+    specs.push_back(MakeSpec(RandomTokens(1 + (i * 37) % 90, 100 + i), 3 + (i * 7) % 30, sampling));
+  }
+  return specs;
+}
+
+TEST(EngineCore, TheTestModelDependsOnItsWholeContext) {
+  auto prompt = RandomTokens(80, 1);
+  const auto before = RunAlone(MakeSpec(prompt, 24));
+  prompt[0] = prompt[0] == 3 ? 4 : 3;
+  EXPECT_NE(RunAlone(MakeSpec(prompt, 24)), before);
+}
+
+// B34, A44: alone or in a batch, whatever the chunks, panels and order of passes.
+TEST(EngineCore, IdsDoNotDependOnBatchChunksOrPasses) {
+  const std::vector<SequenceSpec> specs = MixedRequests();
+  std::vector<std::map<int, std::vector<int32_t>>> alone;
+  for (const SequenceSpec& spec : specs) alone.push_back(RunAlone(spec));
+  for (const EngineOptions& options :
+       {EngineOptions{}, EngineOptions{.max_step_rows = 7, .panel_rows = 3}, EngineOptions{.panel_rows = 1},
+        EngineOptions{.max_step_rows = 64, .max_running = 8, .shortest_remaining_first = true},
+        EngineOptions{.prefill_share = 0}, EngineOptions{.max_step_rows = 40, .decode_first = false},
+        EngineOptions{.max_step_rows = 5, .max_running = 3, .decode_first = false},
+        EngineOptions{.enable_prefix_cache = false}}) {
+    TestWorker worker(300, options);
+    std::vector<Heard> heard(specs.size());
+    size_t next = 0;
+    // One joins at every pause of a pass, while others run.
+    const auto join = [&] {
+      if (next == specs.size()) return;
+      ASSERT_THAT(worker.Generate(next, specs[next], &heard[next]), IsOk());
+      ++next;
+    };
+    join();
+    while (next < specs.size()) worker.RunUntilIdle(join);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      EXPECT_EQ(heard[i].tokens, alone[i]) << "request " << i << ", rows " << options.max_step_rows;
+      EXPECT_EQ(heard[i].num_prefilled, 1);
+    }
+    EXPECT_TRUE(worker.AtBaseline());
+  }
+}
+
+// A14, A29, A31: prefill elsewhere, with every length of what decode has cached already.
+TEST(EngineCore, DisaggregatedEqualsLocalWhateverIsCached) {
+  for (int n : {1, 2, kBlockSize - 1, kBlockSize, kBlockSize + 1, 2 * kBlockSize, 2 * kBlockSize + 1, 75}) {
+    const auto prompt = RandomTokens(n, n);
+    const SequenceSpec spec = MakeSpec(prompt, 20);
+    const auto expected = RunAlone(spec);
+    for (int warm : {0, 1, kBlockSize - 1, kBlockSize, kBlockSize + 1, n - 1, n}) {
+      TestWorker prefill(16, {.max_step_rows = 20, .max_running = 0, .panel_rows = 8}), decode(16, {});
+      Heard warmup, heard;
+      if (warm > 0) {
+        const auto part = MakeSpec({prompt.begin(), prompt.begin() + std::min(warm, n)}, 1);
+        ASSERT_THAT(Disaggregate(prefill, decode, 1, part, &warmup), IsOk());
+        decode.RunUntilIdle();
+      }
+      ASSERT_THAT(Disaggregate(prefill, decode, 2, spec, &heard), IsOk());
+      decode.RunUntilIdle();
+      EXPECT_EQ(heard.tokens, expected) << n << " tokens, " << warm << " warm";
+      EXPECT_TRUE(prefill.AtBaseline());
+      EXPECT_TRUE(decode.AtBaseline());
+    }
+  }
+}
+
+TEST(EngineCore, WarmEqualsColdAlsoAfterEviction) {
+  TestWorker worker(14, {});
+  const auto prefix = RandomTokens(5 * kBlockSize, 3);
+  for (int round = 0; round < 2; ++round) {
+    for (int suffix : {1, 7, 15, 16, 17, 31, 32}) {
+      auto prompt = prefix;
+      const auto tail = RandomTokens(suffix, 40 + suffix);
+      prompt.insert(prompt.end(), tail.begin(), tail.end());
+      const SequenceSpec spec = MakeSpec(prompt, 12);
+      Heard heard;
+      const uint64_t cached_before = worker.core().stats().prompt_tokens_cached;
+      ASSERT_THAT(worker.Generate(static_cast<SequenceId>(round * 100 + suffix), spec, &heard), IsOk());
+      worker.RunUntilIdle();
+      EXPECT_EQ(heard.tokens, RunAlone(spec)) << suffix;
+      const bool cold = suffix == 1;  // The first of a round: the other request took all blocks.
+      EXPECT_EQ(worker.core().stats().prompt_tokens_cached > cached_before, !cold);
+    }
+    Heard other;  // Needs nearly the whole pool.
+    ASSERT_THAT(worker.Generate(999 + round, MakeSpec(RandomTokens(13 * kBlockSize, 8 + round), 3), &other), IsOk());
+    worker.RunUntilIdle();
+  }
+}
+
+// A17: neither loses a token when the pool is too small for both.
+TEST(EngineCore, PreemptedRequestsGiveTheSameIds) {
+  for (bool decode_first : {true, false}) {
+    for (bool cache : {true, false}) {
+      const int blocks = 28;  // One request of 300 tokens takes 19.
+      TestWorker worker(blocks, {.enable_prefix_cache = cache, .decode_first = decode_first});
+      std::vector<SequenceSpec> specs;
+      for (int i = 0; i < 2; ++i) specs.push_back(MakeSpec(RandomTokens(100, 60 + i), 200));
+      specs[1].sampling = {.temperature = 0.9, .seed = 5, .repetition_penalty = 1.1, .max_tokens = 200};
+      std::vector<Heard> heard(2);
+      for (int i = 0; i < 2; ++i) ASSERT_THAT(worker.Generate(i, specs[i], &heard[i]), IsOk());
+      worker.RunUntilIdle();
+      EXPECT_GT(worker.core().stats().preemptions, 0u);
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(heard[i].tokens.at(0).size(), 200u);
+        EXPECT_EQ(heard[i].tokens, RunAlone(specs[i])) << i;
+      }
+      EXPECT_TRUE(worker.AtBaseline());
+    }
+  }
+}
+
+TEST(EngineCore, PreemptedSequencesGoBeforeNewLandings) {
+  TestWorker worker(8, {});
+  Heard heard[3];
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(worker.Generate(i, MakeSpec(RandomTokens(50, i), 60), &heard[i]), IsOk());
+  while (worker.core().stats().preemptions == 0) ASSERT_TRUE(worker.core().Step([] {}));
+  EXPECT_THAT(worker.core().ReserveLanding(2, MakeSpec({5}, 1), heard[2].Sink()),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("1 preempted sequences")));
+  worker.RunUntilIdle();
+  EXPECT_EQ(heard[0].tokens.at(0).size(), 60u);
+  EXPECT_EQ(heard[1].tokens.at(0).size(), 60u);
+}
+
+// n choices share the prompt's full blocks and draw as if each were alone.
+TEST(EngineCore, ChoicesForkOneLanding) {
+  for (int n : {kBlockSize * 2, kBlockSize * 2 + 1, 40}) {
+    SequenceSpec spec = MakeSpec(RandomTokens(n, n), 40, {.temperature = 1.0, .seed = 9});
+    spec.num_choices = 4;
+    TestWorker prefill(16, {.max_running = 0}), decode(32, {});
+    Heard heard;
+    ASSERT_THAT(Disaggregate(prefill, decode, 1, spec, &heard), IsOk());
+    const int full = (n - 1) / kBlockSize;
+    EXPECT_EQ(decode.core().stats().blocks.used, full + 4);
+    decode.RunUntilIdle();
+    ASSERT_EQ(heard.tokens.size(), 4u);
+    EXPECT_NE(heard.tokens[0], heard.tokens[1]);
+    for (int choice = 0; choice < 4; ++choice) {
+      SequenceSpec single = spec;
+      single.num_choices = 1;
+      single.first_choice = choice;
+      EXPECT_EQ(RunAlone(single).at(choice), heard.tokens[choice]) << choice;
+    }
+    EXPECT_TRUE(decode.AtBaseline());
+  }
+}
+
+TEST(EngineCore, ForkedChoicesSurvivePreemption) {
+  SequenceSpec spec = MakeSpec(RandomTokens(40, 2), 80, {.temperature = 1.0, .seed = 1});
+  spec.num_choices = 3;
+  TestWorker worker(12, {});
+  Heard heard;
+  ASSERT_THAT(worker.Generate(1, spec, &heard), IsOk());
+  worker.RunUntilIdle();
+  EXPECT_GT(worker.core().stats().preemptions, 0u);
+  EXPECT_EQ(heard.tokens, RunAlone(spec));
+  EXPECT_TRUE(worker.AtBaseline());
+}
+
+// A25, A26, B28.
+TEST(EngineCore, FinishReasons) {
+  const auto prompt = RandomTokens(20, 4);
+  const auto free = RunAlone(MakeSpec(prompt, 40)).at(0);
+  for (int max_tokens : {1, 2, 3, kBlockSize - 1, kBlockSize, kBlockSize + 1, 2 * kBlockSize}) {
+    TestWorker worker(16, {});
+    Heard heard;
+    ASSERT_THAT(worker.Generate(1, MakeSpec(prompt, max_tokens), &heard), IsOk());
+    worker.RunUntilIdle();
+    EXPECT_EQ(heard.tokens[0], std::vector<int32_t>(free.begin(), free.begin() + max_tokens));
+    EXPECT_EQ(heard.finish[0], FinishReason::kLength);
+    EXPECT_EQ(heard.events.back().index, max_tokens - 1);
+  }
+  // The stop token is the last event's token.
+  const int32_t stop = free[5];
+  const size_t first = static_cast<size_t>(std::ranges::find(free, stop) - free.begin());
+  TestWorker worker(16, {});
+  Heard heard;
+  ASSERT_THAT(worker.Generate(1, MakeSpec(prompt, 40, {.temperature = 0, .stop_token_ids = {stop}}), &heard), IsOk());
+  worker.RunUntilIdle();
+  EXPECT_EQ(heard.tokens[0].size(), first + 1);
+  EXPECT_EQ(heard.finish[0], FinishReason::kStop);
+  EXPECT_EQ(heard.events.back().stop_token_id, stop);
+  EXPECT_EQ(heard.events.front().stop_token_id, first == 0 ? stop : -1);
+}
+
+TEST(EngineCore, GenerationEndsWithTheContext) {
+  TestWorker worker(16, {.context_length = 50});
+  Heard heard;
+  ASSERT_THAT(worker.Generate(1, MakeSpec(RandomTokens(40, 4), 1000000), &heard), IsOk());
+  worker.RunUntilIdle();
+  EXPECT_EQ(heard.tokens[0].size(), 10u);
+  EXPECT_EQ(heard.finish[0], FinishReason::kLength);
+  // The pool bounds it, too.
+  TestWorker small(3, {});
+  EXPECT_EQ(small.core().context_length(), 48);
+  Heard whole;
+  ASSERT_THAT(small.Generate(1, MakeSpec(RandomTokens(40, 4), 1000), &whole), IsOk());
+  small.RunUntilIdle();
+  EXPECT_EQ(whole.tokens[0].size(), 8u);
+}
+
+// One recovery path: prompt and what was emitted go through prefill again, and the rest comes out.
+TEST(EngineCore, RecoveryGoesOnWhereItStopped) {
+  for (const SamplingParams& sampling :
+       {SamplingParams{.temperature = 0, .repetition_penalty = 1.3},
+        SamplingParams{.seed = 3, .presence_penalty = 1, .frequency_penalty = 0.5, .min_tokens = 12},
+        SamplingParams{.temperature = 0.7, .top_k = 9, .top_p = 0.8, .seed = 1}}) {
+    SequenceSpec spec = MakeSpec(RandomTokens(30, 5), 30, sampling);
+    spec.sampling.stop_token_ids = {50, 60, 70};
+    const auto all = RunAlone(spec).at(0);
+    for (size_t emitted : {size_t{1}, size_t{7}, size_t{16}}) {
+      if (emitted >= all.size()) continue;
+      SequenceSpec rest = spec;
+      rest.tokens.insert(rest.tokens.end(), all.begin(), all.begin() + emitted);
+      TestWorker prefill(16, {.max_running = 0}), decode(16, {});
+      Heard heard;
+      ASSERT_THAT(Disaggregate(prefill, decode, 1, rest, &heard), IsOk());
+      decode.RunUntilIdle();
+      EXPECT_EQ(heard.tokens[0], std::vector<int32_t>(all.begin() + emitted, all.end()));
+      EXPECT_EQ(heard.events.front().index, static_cast<int>(emitted));
+    }
+  }
+}
+
+// B35: what comes with the tokens.
+TEST(EngineCore, Logprobs) {
+  TestWorker worker(16, {});
+  Heard heard;
+  ASSERT_THAT(worker.Generate(1, MakeSpec(RandomTokens(9, 4), 5, {.temperature = 0, .num_logprobs = 4}), &heard), IsOk());
+  worker.RunUntilIdle();
+  for (const TokenEvent& event : heard.events) {
+    ASSERT_EQ(event.top.size(), 4u);
+    EXPECT_EQ(event.top[0].token_id, event.token_id);
+    EXPECT_EQ(event.top[0].logprob, event.logprob);
+    EXPECT_LE(event.logprob, 0);
+  }
+}
+
+// Wrong KV is one sequence's failure, with an error and no text.
+TEST(EngineCore, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
+  TestWorker worker(32, {});
+  const SequenceSpec spec = MakeSpec(RandomTokens(30, 5), 20);
+  Heard good, bad;
+  ASSERT_THAT(worker.Generate(1, spec, &good), IsOk());
+  auto landing = worker.core().ReserveLanding(2, MakeSpec(RandomTokens(30, 6), 20), bad.Sink());
+  ASSERT_THAT(landing, IsOk());
+  const std::vector<float> poison(worker.pool().layout().block_layer_bytes() / sizeof(float), std::nanf(""));
+  const auto bytes = std::as_bytes(std::span(poison));
+  std::ranges::transform(bytes, worker.pool().Cell(1, landing->blocks[0]).begin(),
+                         [](std::byte b) { return static_cast<uint8_t>(b); });
+  worker.core().Landed(2);
+  worker.RunUntilIdle();
+  ASSERT_TRUE(bad.failed.has_value());
+  EXPECT_THAT(*bad.failed, StatusIs(absl::StatusCode::kInternal, HasSubstr("position 30")));
+  EXPECT_TRUE(bad.events.empty());
+  EXPECT_EQ(good.tokens, RunAlone(spec));
+  EXPECT_TRUE(worker.AtBaseline());
+}
+
+// Every layer of every token is reported once, in order of the tokens within a layer, and not before it is there (which
+// Disaggregate would show).
+TEST(EngineCore, ProgressNamesEachLayerOfEachTokenOnce) {
+  TestWorker worker(16, {.max_step_rows = 24, .max_running = 0, .panel_rows = 5});
+  const auto prompt = RandomTokens(70, 3);
+  for (int first_token : {0, 16, 32, 69}) {
+    Heard heard;
+    ASSERT_THAT(worker.core().AddPrefill(first_token, MakeSpec(prompt, 1), first_token, heard.Sink()), IsOk());
+    worker.RunUntilIdle();
+    EXPECT_EQ(heard.num_prefilled, 1);
+    std::map<std::pair<int, int>, int> times;
+    for (const PrefillProgress& p : heard.progress) {
+      for (int layer = p.layer_begin; layer < p.layer_end; ++layer) {
+        for (int t = p.token_begin; t < p.token_end; ++t) ++times[{layer, t}];
+      }
+    }
+    EXPECT_EQ(times.size(), static_cast<size_t>(2 * (69 - first_token)));
+    for (const auto& [where, n] : times) EXPECT_EQ(n, 1);
+    EXPECT_EQ(worker.core().NumCachedTokensOf(first_token), first_token == 0 ? 0 : 64);
+    EXPECT_EQ(worker.core().BlocksOf(first_token).size(), 5u);
+    worker.core().Finish(first_token);
+    EXPECT_TRUE(worker.AtBaseline());
+  }
+}
+
+TEST(EngineCore, SendersKeepBlocksOverTheEndOfTheirSequence) {
+  TestWorker worker(8, {.max_running = 0});
+  Heard heard;
+  ASSERT_THAT(worker.core().AddPrefill(1, MakeSpec(RandomTokens(40, 3), 1), 0, heard.Sink()), IsOk());
+  worker.RunUntilIdle();
+  const std::vector<BlockId> blocks(worker.core().BlocksOf(1).begin(), worker.core().BlocksOf(1).end());
+  worker.core().RetainBlocks(blocks);
+  worker.core().Finish(1);
+  EXPECT_EQ(worker.core().stats().blocks.used, 3);
+  worker.core().ReleaseBlocks(blocks);
+  EXPECT_TRUE(worker.AtBaseline());
+}
+
+// A20: a pool just above two prompts serves many that share a prefix.
+TEST(EngineCore, ManyPrefillsThroughASmallPool) {
+  TestWorker worker(13, {.max_step_rows = 48, .max_running = 0});
+  const auto prefix = RandomTokens(3 * kBlockSize, 1);
+  std::vector<Heard> heard(64);
+  std::set<int> finished;
+  for (int i = 0; i < 64; ++i) {
+    auto prompt = prefix;
+    const auto tail = RandomTokens(40, 10 + i);
+    prompt.insert(prompt.end(), tail.begin(), tail.end());
+    SequenceSink sink = heard[i].Sink();
+    sink.on_prefilled = [&, i](absl::Status) {
+      finished.insert(i);
+      worker.core().Finish(i);
+    };
+    ASSERT_THAT(worker.core().AddPrefill(i, MakeSpec(prompt, 1), 0, std::move(sink)), IsOk());
+  }
+  worker.RunUntilIdle();
+  EXPECT_EQ(finished.size(), 64u);
+  EXPECT_TRUE(worker.AtBaseline());
+}
+
+TEST(EngineCore, RefusalsNameWhatIsWrong) {
+  TestWorker worker(8, {.max_waiting = 2, .context_length = 100});
+  Heard heard;
+  const auto refuse = [&](SequenceSpec spec) { return worker.core().ReserveLanding(7, std::move(spec), heard.Sink()); };
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(refuse(MakeSpec({}, 1)), StatusIs(kInvalid, HasSubstr("tokens is empty")));
+  EXPECT_THAT(refuse(MakeSpec({5, 320}, 1)), StatusIs(kInvalid, AllOf(HasSubstr("tokens[1] is 320"), HasSubstr("319"))));
+  EXPECT_THAT(refuse(MakeSpec({-1}, 1)), StatusIs(kInvalid, HasSubstr("-1")));
+  EXPECT_THAT(refuse(MakeSpec(RandomTokens(100, 1), 1)),
+              StatusIs(kInvalid, AllOf(HasSubstr("100 tokens"), HasSubstr("context of 100"), HasSubstr("99"))));
+  EXPECT_THAT(refuse(MakeSpec({5}, 0)), StatusIs(kInvalid, HasSubstr("max_tokens is 0")));
+  EXPECT_THAT(refuse(MakeSpec({5}, 4, {.top_p = 7})), StatusIs(kInvalid, HasSubstr("top_p is 7")));
+  SequenceSpec spec = MakeSpec({5, 6, 7}, 2);
+  spec.num_prompt_tokens = 1;
+  EXPECT_THAT(refuse(spec), StatusIs(kInvalid, HasSubstr("2 tokens have been generated already")));
+  spec.num_prompt_tokens = 4;
+  EXPECT_THAT(refuse(spec), StatusIs(kInvalid, AllOf(HasSubstr("num_prompt_tokens is 4"), HasSubstr("1 to 3"))));
+  spec.num_prompt_tokens = 3;
+  spec.num_choices = 129;
+  EXPECT_THAT(refuse(spec), StatusIs(kInvalid, AllOf(HasSubstr("num_choices is 129"), HasSubstr("128"))));
+  spec.num_choices = 20;
+  EXPECT_THAT(refuse(spec), StatusIs(absl::StatusCode::kResourceExhausted, AllOf(HasSubstr("20"), HasSubstr("8"))));
+  EXPECT_THAT(worker.core().AddPrefill(7, MakeSpec({5, 6}, 1), 2, heard.Sink()),
+              StatusIs(kInvalid, AllOf(HasSubstr("first_token is 2"), HasSubstr("0 to 1"))));
+  EXPECT_THAT(worker.core().PrefillLocally(99), StatusIs(absl::StatusCode::kNotFound, HasSubstr("99")));
+  EXPECT_TRUE(worker.AtBaseline());
+
+  ASSERT_THAT(worker.core().ReserveLanding(1, MakeSpec(RandomTokens(90, 1), 4), heard.Sink()), IsOk());
+  EXPECT_THAT(worker.core().ReserveLanding(1, MakeSpec({5}, 4), heard.Sink()), StatusIs(kInvalid, HasSubstr("in use")));
+  EXPECT_THAT(refuse(MakeSpec(RandomTokens(60, 2), 4)),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("4 needed, 2 free, 0 cached")));
+  ASSERT_THAT(worker.core().ReserveLanding(2, MakeSpec({5}, 4), heard.Sink()), IsOk());
+  EXPECT_THAT(refuse(MakeSpec({5}, 4)), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("max_waiting is 2")));
+  TestWorker prefill_only(8, {.max_running = 0});
+  EXPECT_THAT(prefill_only.core().ReserveLanding(1, MakeSpec({5}, 4), heard.Sink()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("only prefills")));
+}
+
+TEST(EngineCore, OptionsAreChecked) {
+  TestWorker worker(4, {});
+  ManualClock clock;
+  const auto create = [&](const EngineOptions& options) {
+    return EngineCore::Create(&RandomModel(), &worker.pool(), options, &clock).status();
+  };
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(create({.max_step_rows = 0}), StatusIs(kInvalid, HasSubstr("max_step_rows is 0")));
+  EXPECT_THAT(create({.panel_rows = -1}), StatusIs(kInvalid, HasSubstr("panel_rows is -1")));
+  EXPECT_THAT(create({.context_length = 100000}), StatusIs(kInvalid, HasSubstr("context_length is 100000")));
+  EXPECT_THAT(create({.prefill_share = 1}), StatusIs(kInvalid, HasSubstr("prefill_share")));
+}
+
+}  // namespace
+}  // namespace baton
