@@ -247,6 +247,8 @@ absl::StatusOr<ConfigResult> ParseConfig(const ConfigSpec& spec, const std::vect
   if (!file) file = environment("BATON_CONFIG");
   if (file && !file->empty()) BATON_RETURN_IF_ERROR(ApplyFile(*file, flags, &result));
   for (const auto& [name, flag] : flags) {
+    const auto& hidden = spec.not_from_environment;
+    if (std::find(hidden.begin(), hidden.end(), name) != hidden.end()) continue;
     const std::optional<std::string> value = environment(EnvironmentName(name));
     if (!value) continue;
     BATON_RETURN_IF_ERROR(Set(flag, *value, absl::StrCat(EnvironmentName(name), " in the environment")));

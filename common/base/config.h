@@ -43,6 +43,8 @@ struct ConfigSpec {
   std::vector<ConfigGroup> groups;
   bool allow_positional = false;       // Else an argument that is no flag refuses the start.
   std::vector<std::string> required;   // Flags that must be given at some level, and not be empty.
+  // Flags that the environment does not set: the same name means another thing to other programs (BATON_MODEL is a file).
+  std::vector<std::string> not_from_environment;
 };
 
 enum class ConfigSource { kDefault, kFile, kEnvironment, kFlag };

@@ -97,9 +97,11 @@ std::string HelpText(const ConfigSpec& spec) {
       BATON_CHECK(flag != nullptr) << spec.program << " lists '" << name << "', for which there is no ABSL_FLAG";
       const bool required = std::find(spec.required.begin(), spec.required.end(), name) != spec.required.end();
       const std::string fallback = flag->DefaultValue();
+      const auto& hidden = spec.not_from_environment;
+      const bool from_environment = std::find(hidden.begin(), hidden.end(), name) == hidden.end();
       const std::string note =
-          absl::StrCat("[", required ? "needed" : absl::StrCat("default ", fallback.empty() ? "none" : fallback), "; ",
-                       config_internal::EnvironmentName(name), "]");
+          absl::StrCat("[", required ? "needed" : absl::StrCat("default ", fallback.empty() ? "none" : fallback),
+                       from_environment ? absl::StrCat("; ", config_internal::EnvironmentName(name)) : "", "]");
       const bool is_bool = flag->IsOfType<bool>();
       AppendFlag(absl::StrCat(config_internal::ShownName(name), is_bool ? "" : " VALUE"), flag->Help(), note, &out);
     }

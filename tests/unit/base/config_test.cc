@@ -164,6 +164,15 @@ TEST_F(ConfigTest, RequiredFlags) {
   EXPECT_TRUE(Parse({}).ok());
 }
 
+TEST_F(ConfigTest, FlagsThatTheEnvironmentDoesNotSet) {
+  spec_.not_from_environment = {"test_model"};
+  environment_ = {{"BATON_TEST_MODEL", "a file"}, {"BATON_TEST_THREADS", "7"}};
+  ASSERT_TRUE(Parse({}).ok());
+  EXPECT_EQ(absl::GetFlag(FLAGS_test_model), "");
+  EXPECT_EQ(absl::GetFlag(FLAGS_test_threads), 7);
+  EXPECT_THAT(HelpText(spec_), ::testing::Not(HasSubstr("BATON_TEST_MODEL")));
+}
+
 TEST_F(ConfigTest, PositionalArguments) {
   spec_.allow_positional = true;
   ASSERT_OK_AND_ASSIGN(const ConfigResult result, Parse({"a", "--test-threads", "1", "-", "--", "--b"}));
