@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -16,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/rpc/status_conversion.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/client_callback.h"
 #include "grpcpp/support/server_callback.h"
 
@@ -32,6 +34,16 @@ struct StreamLimits {
   size_t max_queued_bytes = 8 << 20;  // One larger message is accepted when the queue is empty.
 };
 
+// What a queued message takes on the wire: a protobuf's size, or that of bytes already serialised.
+template <class Message>
+size_t MessageBytes(const Message& message) {
+  if constexpr (std::is_same_v<Message, grpc::ByteBuffer>) {
+    return message.Length();
+  } else {
+    return message.ByteSizeLong();
+  }
+}
+
 // What both directions share: the outgoing queue. Message is the outgoing type.
 template <class Message>
 class OutgoingQueue {
@@ -43,7 +55,7 @@ class OutgoingQueue {
     MutexLock lock(&mutex_);
     *start_write = false;
     if (closed_) return false;
-    const size_t bytes = message.ByteSizeLong();
+    const size_t bytes = MessageBytes(message);
     if (!force && !queue_.empty() && (queue_.size() >= limits_.max_queued_messages || bytes_ + bytes > limits_.max_queued_bytes)) {
       return false;
     }
@@ -68,7 +80,7 @@ class OutgoingQueue {
     const Message* next = nullptr;
     {
       MutexLock lock(&mutex_);
-      bytes_ -= queue_.front().ByteSizeLong();
+      bytes_ -= MessageBytes(queue_.front());
       queue_.pop_front();
       if (!ok) {
         closed_ = true;
@@ -105,7 +117,7 @@ class OutgoingQueue {
       MutexLock lock(&mutex_);
       closed_ = true;
       while (queue_.size() > (writing_ ? 1u : 0u)) {
-        bytes_ -= queue_.back().ByteSizeLong();
+        bytes_ -= MessageBytes(queue_.back());
         queue_.pop_back();
       }
     }

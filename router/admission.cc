@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "router/status_details.h"
+
+namespace baton {
+namespace {
+
+bool Contains(const std::vector<WorkerRef>& list, const WorkerRef& ref) {
+  return std::find(list.begin(), list.end(), ref) != list.end();
+}
+
+absl::Status MustWait() { return absl::ResourceExhaustedError("no credit"); }
+
+}  // namespace
+
+Admission::Admission(const AdmissionOptions& options, std::unique_ptr<RoutePolicy> policy, uint64_t seed)
+    : options_(options), policy_(std::move(policy)), rng_(seed), view_(BuildClusterView({}, {})) {}
+
+void Admission::Enqueue(RouteRequest request, MonotonicTime now, std::vector<Grant>* grants) {
+  if (!request.resumed && !view_->ready) {
+    grants->push_back({request.ticket, NotReady()});
+    return;
+  }
+  // Nobody overtakes: only with nobody ahead may a new request go at once.
+  const bool may_go = request.resumed || queue_.empty();
+  if (may_go) {
+    absl::StatusOr<Route> route = TryRoute(request);
+    if (route.ok() || absl::IsUnavailable(route.status())) {
+      if (route.ok()) NoteDispatch(now);
+      grants->push_back({request.ticket, std::move(route)});
+      return;
+    }
+  }
+  if (!request.resumed && num_new_waiting_ >= options_.max_queue) {
+    grants->push_back({request.ticket, WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                                                          "queue is full: ", num_new_waiting_, " requests wait, max_queue is ",
+                                                          options_.max_queue)),
+                                                      ComputeRetryAfter())});
+    return;
+  }
+  if (!request.resumed) ++num_new_waiting_;
+  queue_.emplace(QueueKey(!request.resumed, -request.priority, next_arrival_++), Waiting{std::move(request)});
+  NoteOutages(now);
+}
+
+void Admission::Forget(uint64_t ticket) {
+  for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+    if (it->second.request.ticket != ticket) continue;
+    if (!it->second.request.resumed) --num_new_waiting_;
+    queue_.erase(it);
+    return;
+  }
+}
+
+void Admission::SetView(std::shared_ptr<const ClusterView> view, MonotonicTime now, std::vector<Grant>* grants) {
+  view_ = std::move(view);
+  for (auto it = accounts_.begin(); it != accounts_.end();) {
+    const WorkerInfo* worker = view_->Find(it->first);
+    // The account of a run that left lives on while calls to it are open, so that a session that comes back finds it.
+    if (worker == nullptr && it->second.open_calls == 0) {
+      it = accounts_.erase(it);
+      continue;
+    }
+    if (worker != nullptr && worker->load_sequence != it->second.refused_at) it->second.refused = false;
+    ++it;
+  }
+  if (!view_->ready) {
+    for (auto it = queue_.begin(); it != queue_.end();) {
+      if (it->second.request.resumed) {
+        ++it;
+        continue;
+      }
+      grants->push_back({it->second.request.ticket, NotReady()});
+      --num_new_waiting_;
+      it = queue_.erase(it);
+    }
+  }
+  Pump(now, grants);
+  NoteOutages(now);
+}
+
+void Admission::Tick(MonotonicTime now, std::vector<Grant>* grants) {
+  NoteOutages(now);
+  for (auto it = queue_.begin(); it != queue_.end();) {
+    if (now - it->second.outage_since < options_.outage_timeout) {
+      ++it;
+      continue;
+    }
+    grants->push_back({it->second.request.ticket, NotReady()});
+    it = queue_.erase(it);
+  }
+}
+
+void Admission::NoteOutages(MonotonicTime now) {
+  for (auto& [key, waiting] : queue_) {
+    if (!waiting.request.resumed) return;  // New requests are refused as soon as the view is not ready.
+    if (HasDecode(waiting.request)) {
+      waiting.outage_since = absl::InfiniteDuration();
+    } else if (waiting.outage_since == absl::InfiniteDuration()) {
+      waiting.outage_since = now;
+    }
+  }
+}
+
+void Admission::Release(const WorkerRef& worker, int64_t num_tokens, bool refused, MonotonicTime now,
+                        std::vector<Grant>* grants) {
+  auto it = accounts_.find(worker);
+  if (it == accounts_.end()) return;
+  Account& account = it->second;
+  --account.open_calls;
+  account.open_tokens -= num_tokens;
+  const WorkerInfo* info = view_->Find(worker);
+  account.refused = refused;
+  if (info != nullptr) account.refused_at = info->load_sequence;
+  if (account.open_calls <= 0 && info == nullptr) accounts_.erase(it);
+  Pump(now, grants);
+}
+
+int Admission::open_calls(const WorkerRef& worker) const {
+  auto it = accounts_.find(worker);
+  return it == accounts_.end() ? 0 : it->second.open_calls;
+}
+
+void Admission::Pump(MonotonicTime now, std::vector<Grant>* grants) {
+  for (auto it = queue_.begin(); it != queue_.end();) {
+    absl::StatusOr<Route> route = TryRoute(it->second.request);
+    if (!route.ok() && !absl::IsUnavailable(route.status())) {
+      if (!it->second.request.resumed) return;  // Those behind it want the same.
+      ++it;
+      continue;
+    }
+    if (route.ok()) NoteDispatch(now);
+    grants->push_back({it->second.request.ticket, std::move(route)});
+    if (!it->second.request.resumed) --num_new_waiting_;
+    it = queue_.erase(it);
+  }
+}
+
+absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
+  if (request.prefill_only) return TryPrefillOnly(request);
+  const WorkerInfo* decode = Choose(internal::DECODE, request, nullptr);
+  if (decode == nullptr) return MustWait();
+  Route route{.decode = decode->ref, .group = decode->group(), .num_tokens = request.num_tokens};
+  if (options_.disaggregate == Disaggregate::kNever) {
+    route.reason = "never";
+  } else if (const WorkerInfo* prefill = Choose(internal::PREFILL, request, &route.group)) {
+    route.prefill = prefill->ref;
+    route.reason = "always";
+    Take(route.prefill, request.num_tokens);
+  } else {
+    // Only a request that had begun may end up here without a prefill worker in the group: see Candidates.
+    route.reason = "no prefill worker";
+  }
+  Take(route.decode, request.num_tokens);
+  return route;
+}
+
+absl::StatusOr<Route> Admission::TryPrefillOnly(const RouteRequest& request) {
+  if (!HasPrefill(request.group, request)) return absl::UnavailableError("no other prefill worker");
+  const WorkerInfo* prefill = Choose(internal::PREFILL, request, &request.group);
+  if (prefill == nullptr) return MustWait();
+  Take(prefill->ref, request.num_tokens);
+  return Route{.prefill = prefill->ref, .group = request.group, .reason = "always", .num_tokens = request.num_tokens};
+}
+
+std::vector<RouteCandidate> Admission::Candidates(internal::WorkerRole role, const RouteRequest& request,
+                                                  const GroupKey* group) const {
+  const bool needs_prefill = role == internal::DECODE && options_.disaggregate == Disaggregate::kAlways;
+  std::vector<RouteCandidate> candidates, disliked;
+  for (const auto& worker : view_->workers) {
+    if (worker->identity.role() != role || !worker->usable || Contains(request.avoid, worker->ref)) continue;
+    if (!request.resumed && !worker->paired) continue;
+    if (group != nullptr && worker->group() != *group) continue;
+    if (!request.fingerprint.empty() && worker->identity.model_fingerprint() != request.fingerprint) continue;
+    if (!HasCredit(*worker, request.num_tokens)) continue;
+    if (needs_prefill) {
+      // A pair or nothing; only where a begun request has no prefill worker at all does decode do both.
+      const GroupKey own = worker->group();
+      const bool exists = HasPrefill(own, request);
+      if (exists ? Candidates(internal::PREFILL, request, &own).empty() : !request.resumed) continue;
+    }
+    auto it = accounts_.find(worker->ref);
+    RouteCandidate candidate{worker.get()};
+    if (it != accounts_.end()) {
+      candidate.open_calls = it->second.open_calls;
+      candidate.open_tokens = it->second.open_tokens;
+    }
+    (Contains(request.dislike, worker->ref) ? disliked : candidates).push_back(candidate);
+  }
+  return candidates.empty() ? disliked : candidates;
+}
+
+bool Admission::HasPrefill(const GroupKey& group, const RouteRequest& request) const {
+  return std::any_of(view_->workers.begin(), view_->workers.end(), [&](const auto& worker) {
+    return worker->is_prefill() && worker->usable && worker->group() == group && !Contains(request.avoid, worker->ref);
+  });
+}
+
+bool Admission::HasDecode(const RouteRequest& request) const {
+  return request.prefill_only || std::any_of(view_->workers.begin(), view_->workers.end(), [&](const auto& worker) {
+           return worker->is_decode() && worker->usable && !Contains(request.avoid, worker->ref) &&
+                  (request.fingerprint.empty() || worker->identity.model_fingerprint() == request.fingerprint);
+         });
+}
+
+bool Admission::HasCredit(const WorkerInfo& worker, int64_t num_tokens) const {
+  auto it = accounts_.find(worker.ref);
+  const Account account = it == accounts_.end() ? Account() : it->second;
+  if (account.refused || account.open_calls >= worker.load.credit_slots()) return false;
+  // An idle worker judges itself whether the request can ever fit; else it would wait here for ever.
+  const int64_t tokens = static_cast<int64_t>(worker.load.credit_blocks()) * worker.load.block_size();
+  return account.open_calls == 0 || tokens == 0 || account.open_tokens + num_tokens <= tokens;
+}
+
+const WorkerInfo* Admission::Choose(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) {
+  const std::vector<RouteCandidate> candidates = Candidates(role, request, group);
+  if (candidates.empty()) return nullptr;
+  const size_t chosen =
+      policy_->Choose({.role = role, .num_tokens = request.num_tokens, .candidates = candidates}, *view_, rng_);
+  return candidates[std::min(chosen, candidates.size() - 1)].worker;
+}
+
+void Admission::Take(const WorkerRef& worker, int64_t num_tokens) {
+  Account& account = accounts_[worker];
+  ++account.open_calls;
+  account.open_tokens += num_tokens;
+}
+
+absl::Status Admission::NotReady() const {
+  return WithRetryAfter(absl::UnavailableError(absl::StrCat("no workers for this model: ", view_->reason)), absl::Seconds(1));
+}
+
+absl::Duration Admission::ComputeRetryAfter() const {
+  const absl::Duration wait = dispatch_interval_ * static_cast<double>(num_new_waiting_ + 1);
+  return std::clamp(wait, absl::Seconds(1), absl::Seconds(60));
+}
+
+void Admission::NoteDispatch(MonotonicTime now) {
+  if (last_dispatch_ > absl::ZeroDuration()) {
+    dispatch_interval_ = dispatch_interval_ * 0.9 + std::min(now - last_dispatch_, absl::Seconds(10)) * 0.1;
+  }
+  last_dispatch_ = now;
+}
+
+}  // namespace baton

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_ADMISSION_H_
+#define BATON_ROUTER_ADMISSION_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "router/cluster_view.h"
+#include "router/route_policy.h"
+
+namespace baton {
+
+struct AdmissionOptions {
+  Disaggregate disaggregate = Disaggregate::kAlways;
+  size_t max_queue = 1024;  // New requests that wait. Requests that ran before (recoveries, retries) always may.
+  // How long a request that ran before waits while there is no worker at all for it.
+  absl::Duration outage_timeout = absl::Milliseconds(1500);
+};
+
+// What a request asks for.
+struct RouteRequest {
+  uint64_t ticket = 0;  // The caller's name for it, unique while it waits.
+  int priority = 0;     // Higher first.
+  bool resumed = false; // It was dispatched before (refused, recovered, next attempt): goes first and outlasts an outage.
+  bool prefill_only = false;  // Another prefill worker for the landing that `group` has.
+  GroupKey group;             // prefill_only: the decode worker's.
+  std::string fingerprint;    // Not empty: no other model may continue this text.
+  std::vector<WorkerRef> avoid;    // Never these: they died under this request.
+  std::vector<WorkerRef> dislike;  // Not these while there are others.
+  int64_t num_tokens = 0;
+};
+
+// One credit of each worker named is taken; Release gives it back.
+struct Route {
+  WorkerRef decode;   // None if prefill_only.
+  WorkerRef prefill;  // None: decode prefills locally.
+  GroupKey group;
+  std::string reason;  // For the timeline: "always", "never", "no prefill worker".
+  int64_t num_tokens = 0;  // The size of each credit, for Release.
+};
+
+struct Grant {
+  uint64_t ticket = 0;
+  absl::StatusOr<Route> route;
+};
+
+// Who may start, and where: the queue, the credits and the policy. Pure and single-threaded.
+//
+// A credit is a hint, not a promise: a worker's share of slots and blocks, counted here by the calls that this router has
+// open. A worker that refuses gets nothing more until it has reported its load again or one of its calls has ended.
+class Admission {
+ public:
+  Admission(const AdmissionOptions& options, std::unique_ptr<RoutePolicy> policy, uint64_t seed);
+
+  // Every method appends what it decided to `grants`; each request is granted (or refused) at most once.
+  //   UNAVAILABLE         no pair of workers (or, prefill_only, no prefill worker); with a retry-after.
+  //   RESOURCE_EXHAUSTED  max_queue requests wait; with a retry-after.
+  void Enqueue(RouteRequest request, MonotonicTime now, std::vector<Grant>* grants);
+  // The request does not wait any more. A grant already made stays the caller's.
+  void Forget(uint64_t ticket);
+  void SetView(std::shared_ptr<const ClusterView> view, MonotonicTime now, std::vector<Grant>* grants);
+  // A call has ended, or was never made; `refused`: the worker would not or could not take it. Ignored for a run of a
+  // worker that is gone.
+  void Release(const WorkerRef& worker, int64_t num_tokens, bool refused, MonotonicTime now, std::vector<Grant>* grants);
+
+  // Gives up requests whose outage has lasted too long. Call several times per outage_timeout.
+  void Tick(MonotonicTime now, std::vector<Grant>* grants);
+
+  size_t num_waiting() const { return queue_.size(); }
+  int open_calls(const WorkerRef& worker) const;
+  const ClusterView& view() const { return *view_; }
+
+ private:
+  // Resumed first, then by priority, then in order of arrival.
+  using QueueKey = std::tuple<bool, int, uint64_t>;
+  struct Waiting {
+    RouteRequest request;
+    MonotonicTime outage_since = absl::InfiniteDuration();  // No worker exists that could take it, credits or not.
+  };
+  struct Account {
+    int open_calls = 0;
+    int64_t open_tokens = 0;
+    bool refused = false;
+    uint64_t refused_at = 0;  // load_sequence then.
+  };
+
+  void Pump(MonotonicTime now, std::vector<Grant>* grants);
+  // A route, UNAVAILABLE when waiting is pointless, or RESOURCE_EXHAUSTED when it has to wait.
+  absl::StatusOr<Route> TryRoute(const RouteRequest& request);
+  absl::StatusOr<Route> TryPrefillOnly(const RouteRequest& request);
+  std::vector<RouteCandidate> Candidates(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) const;
+  bool HasCredit(const WorkerInfo& worker, int64_t num_tokens) const;
+  const WorkerInfo* Choose(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group);
+  bool HasPrefill(const GroupKey& group, const RouteRequest& request) const;
+  bool HasDecode(const RouteRequest& request) const;
+  void NoteOutages(MonotonicTime now);
+  void Take(const WorkerRef& worker, int64_t num_tokens);
+  absl::Status NotReady() const;
+  absl::Duration ComputeRetryAfter() const;
+  void NoteDispatch(MonotonicTime now);
+
+  const AdmissionOptions options_;
+  const std::unique_ptr<RoutePolicy> policy_;
+  RouteRng rng_;
+  std::shared_ptr<const ClusterView> view_;
+  std::map<QueueKey, Waiting> queue_;
+  size_t num_new_waiting_ = 0;
+  uint64_t next_arrival_ = 0;
+  std::map<WorkerRef, Account> accounts_;
+  MonotonicTime last_dispatch_ = absl::ZeroDuration();
+  absl::Duration dispatch_interval_ = absl::Seconds(1);  // Exponential mean.
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_ADMISSION_H_

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/cluster_view.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+std::string WhyNotUsable(const WorkerInfo& worker, const ClusterViewOptions& options) {
+  if (worker.silent) return "silent for two heartbeats";
+  if (!worker.has_load) return "has not reported its load yet";
+  if (worker.load.broken()) return absl::StrCat("broken: ", worker.load.reason());
+  if (worker.load.draining()) return "draining";
+  if (options.vocab_size > worker.identity.vocab_size()) {
+    return absl::StrCat("vocabulary of ", worker.identity.vocab_size(), " tokens, the router's tokenizer has ",
+                        options.vocab_size);
+  }
+  const std::string& tokenizer = worker.identity.tokenizer_fingerprint();
+  if (!tokenizer.empty() && !options.tokenizer_fingerprint.empty() && tokenizer != options.tokenizer_fingerprint) {
+    return absl::StrCat("tokenizer mismatch: ", tokenizer, ", the router has ", options.tokenizer_fingerprint);
+  }
+  return "";
+}
+
+// The counterpart that comes closest to a pair, and what keeps it from being one.
+std::string WhyNotPaired(const WorkerInfo& worker, const std::vector<WorkerInfo>& workers) {
+  const internal::WorkerRole other = worker.is_prefill() ? internal::DECODE : internal::PREFILL;
+  const WorkerInfo* mismatch = nullptr;
+  for (const WorkerInfo& candidate : workers) {
+    if (candidate.identity.role() != other || !candidate.usable) continue;
+    const bool closer = candidate.identity.model_fingerprint() == worker.identity.model_fingerprint();
+    if (mismatch == nullptr || closer) mismatch = &candidate;
+  }
+  if (mismatch == nullptr) return absl::StrCat("no ", RoleName(other), " worker to pair with");
+  if (mismatch->identity.model_fingerprint() != worker.identity.model_fingerprint()) {
+    return absl::StrCat("model fingerprint mismatch: ", worker.identity.model_fingerprint(), ", ", RoleName(other), " worker ",
+                        mismatch->ref.id, " has ", mismatch->identity.model_fingerprint());
+  }
+  return absl::StrCat("kv layout mismatch: ", worker.identity.kv_layout(), ", ", RoleName(other), " worker ",
+                      mismatch->ref.id, " has ", mismatch->identity.kv_layout());
+}
+
+bool NeedsPair(const WorkerInfo& worker, const ClusterViewOptions& options) {
+  return worker.is_prefill() || options.disaggregate == Disaggregate::kAlways;
+}
+
+std::string WhyClusterNotReady(const std::vector<WorkerInfo>& workers, const ClusterViewOptions& options) {
+  const WorkerInfo* decode = nullptr;
+  const WorkerInfo* prefill = nullptr;
+  const WorkerInfo* refused = nullptr;
+  for (const WorkerInfo& worker : workers) {
+    if (worker.usable && worker.is_decode() && decode == nullptr) decode = &worker;
+    if (worker.usable && worker.is_prefill() && prefill == nullptr) prefill = &worker;
+    if (!worker.usable && refused == nullptr) refused = &worker;
+  }
+  const std::string detail =
+      refused == nullptr ? "" : absl::StrCat(" (", refused->ref.id, ": ", refused->reason, ")");
+  if (decode == nullptr && prefill == nullptr) return absl::StrCat("no workers", detail);
+  if (decode == nullptr) return absl::StrCat("no decode worker", detail);
+  if (prefill == nullptr) return absl::StrCat("no prefill worker", detail);
+  return absl::StrCat("no pair of prefill and decode workers: ", decode->ref.id, ": ", decode->reason);
+}
+
+}  // namespace
+
+absl::string_view RoleName(internal::WorkerRole role) {
+  switch (role) {
+    case internal::PREFILL:
+      return "prefill";
+    case internal::DECODE:
+      return "decode";
+    default:
+      return "unspecified";
+  }
+}
+
+const WorkerInfo* ClusterView::Find(const WorkerRef& ref) const {
+  for (const auto& worker : workers) {
+    if (worker->ref == ref) return worker.get();
+  }
+  return nullptr;
+}
+
+const WorkerInfo* ClusterView::Representative() const {
+  const WorkerInfo* best = nullptr;
+  for (const auto& worker : workers) {
+    if (!worker->is_decode() || !worker->ready()) continue;
+    if (best == nullptr || worker->identity.context_length() > best->identity.context_length()) best = worker.get();
+  }
+  return best;
+}
+
+std::shared_ptr<const ClusterView> BuildClusterView(std::vector<WorkerInfo> workers, const ClusterViewOptions& options) {
+  for (WorkerInfo& worker : workers) {
+    worker.reason = WhyNotUsable(worker, options);
+    worker.usable = worker.reason.empty();
+    worker.paired = false;
+  }
+  auto view = std::make_shared<ClusterView>();
+  for (WorkerInfo& worker : workers) {
+    if (!worker.usable) continue;
+    worker.paired = !NeedsPair(worker, options) ||
+                    std::any_of(workers.begin(), workers.end(), [&](const WorkerInfo& other) {
+                      return other.usable && other.identity.role() != worker.identity.role() &&
+                             other.group() == worker.group();
+                    });
+    if (!worker.paired) worker.reason = WhyNotPaired(worker, workers);
+    if (worker.paired && worker.is_decode()) view->ready = true;
+  }
+  if (!view->ready) view->reason = WhyClusterNotReady(workers, options);
+  std::sort(workers.begin(), workers.end(), [](const WorkerInfo& a, const WorkerInfo& b) {
+    return std::tuple(a.identity.role(), a.ref) < std::tuple(b.identity.role(), b.ref);
+  });
+  for (WorkerInfo& worker : workers) {
+    view->workers.push_back(std::make_shared<const WorkerInfo>(std::move(worker)));
+  }
+  return view;
+}
+
+}  // namespace baton

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_CLUSTER_VIEW_H_
+#define BATON_ROUTER_CLUSTER_VIEW_H_
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "baton/internal/registry.pb.h"
+
+namespace baton {
+
+enum class Disaggregate { kAlways, kNever };
+
+// One run of one worker process. Credits, streams and prefill calls belong to it, never to a name or an address alone.
+struct WorkerRef {
+  std::string id;
+  uint64_t incarnation = 0;  // 0: no worker.
+
+  explicit operator bool() const { return incarnation != 0; }
+  friend auto operator<=>(const WorkerRef&, const WorkerRef&) = default;
+};
+
+// What pairs: prefill and decode workers work together only within one group.
+struct GroupKey {
+  std::string model_fingerprint;
+  std::string kv_layout;
+  friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
+};
+
+// A worker as the registry knows it. Immutable once in a view.
+struct WorkerInfo {
+  WorkerRef ref;
+  internal::WorkerIdentity identity;
+  internal::WorkerLoad load;
+  bool has_load = false;   // False until the first report: takes nothing yet.
+  bool silent = false;     // No report for two heartbeats.
+  bool usable = false;     // New work may be sent here, as far as the worker itself is concerned.
+  bool paired = false;     // Its group has a usable worker of the other role (or needs none).
+  std::string reason;      // Why not usable or not paired; empty when both.
+  uint64_t load_sequence = 0;  // Reports received from this run.
+
+  bool ready() const { return usable && paired; }
+  bool is_prefill() const { return identity.role() == internal::PREFILL; }
+  bool is_decode() const { return identity.role() == internal::DECODE; }
+  GroupKey group() const { return {identity.model_fingerprint(), identity.kv_layout()}; }
+};
+
+// An immutable snapshot of the cluster, shared by whoever needs one; a change makes a new one.
+struct ClusterView {
+  std::vector<std::shared_ptr<const WorkerInfo>> workers;  // By role, then id.
+  bool ready = false;   // A request could be served: a decode worker and, unless `never`, a prefill worker of its group.
+  std::string reason;   // Why not.
+
+  const WorkerInfo* Find(const WorkerRef& ref) const;
+  // A decode worker that is ready and has the most context; null when there is none. Speaks for the model served.
+  const WorkerInfo* Representative() const;
+};
+
+struct ClusterViewOptions {
+  Disaggregate disaggregate = Disaggregate::kAlways;
+  // The router's tokenizer: a worker whose model has fewer rows, or that names another tokenizer, is not usable. 0 and empty:
+  // not checked.
+  int vocab_size = 0;
+  std::string tokenizer_fingerprint;
+};
+
+// Judges `workers` (usable, paired, reason are overwritten) and the cluster as a whole. A worker that fits no group is told
+// why, with both values: "model fingerprint aa, decode worker d-1 has bb".
+std::shared_ptr<const ClusterView> BuildClusterView(std::vector<WorkerInfo> workers, const ClusterViewOptions& options);
+
+absl::string_view RoleName(internal::WorkerRole role);  // "prefill", "decode".
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_CLUSTER_VIEW_H_

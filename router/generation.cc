@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request's beginning and end; generation_calls.cc has what happens between.
+#include "router/generation.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/ids.h"
+#include "common/base/logging.h"
+
+namespace baton {
+
+std::shared_ptr<Generation> Generation::Start(RouterCore* core, v1::GenerateRequest request, Sink sink) {
+  auto generation = std::shared_ptr<Generation>(new Generation(core, std::move(request), std::move(sink)));
+  core->Add(generation);
+  core->metrics.waiting->Add(1);
+  generation->strand_.Post([generation] { generation->Begin(); });
+  return generation;
+}
+
+Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink)
+    : core_(core),
+      request_(std::move(request)),
+      id_(NewRequestId()),
+      arrived_(Clock::Real()->Now()),
+      sink_(std::move(sink)),
+      phases_(Phase::kTokenise, arrived_),
+      prepared_{.stops = *StopStringMatcher::Create({})} {}
+
+Generation::~Generation() {
+  if (timer_ != 0) core_->timers.Cancel(timer_);
+  core_->Remove(this);
+}
+
+void Generation::Begin() {
+  const MonotonicTime now = Clock::Real()->Now();
+  if (absl::Status status = CheckRequest(request_, core_->model); !status.ok()) return End(status, now);
+  if (absl::Status status = core_->Ready(); !status.ok()) return End(status, now);
+  const absl::StatusOr<ModelLimits> limits = core_->Limits();
+  if (!limits.ok()) return End(limits.status(), now);
+  if (!IsSlowToPrepare(request_)) return Prepare(*limits);
+  auto self = shared_from_this();
+  if (!core_->tasks.TryPost([self, limits = *limits] { self->Prepare(limits); })) {
+    End(absl::ResourceExhaustedError(
+            absl::StrCat("too many prompts wait to be tokenised, the bound is ", core_->options.max_tasks)),
+        now);
+  }
+}
+
+void Generation::Prepare(const ModelLimits& limits) {
+  auto self = shared_from_this();
+  strand_.Post([self, prepared = PrepareRequest(request_, core_->model, limits)]() mutable {
+    self->OnPrepared(std::move(prepared));
+  });
+}
+
+void Generation::OnPrepared(absl::StatusOr<PreparedRequest> prepared) {
+  if (ended_) return;
+  const MonotonicTime now = Clock::Real()->Now();
+  if (!prepared.ok()) return End(prepared.status(), now);
+  prepared_ = *std::move(prepared);
+  phases_.Enter(Phase::kQueued, now);
+  const int64_t num_tokens = static_cast<int64_t>(prepared_.tokens.size());
+  for (int i = 0; i < prepared_.num_choices; ++i) {
+    choices_.push_back(std::make_unique<Choice>(
+        i, RequestFlow(core_->options.flow, num_tokens, phases_),
+        ChoiceText(core_->model.tokenizer.get(), request_.skip_special_tokens_off(), request_.has_logprobs(), prepared_.stops, i)));
+  }
+  open_choices_ = prepared_.num_choices;
+  for (auto& choice : choices_) {
+    if (ended_) return;
+    Drive(*choice, [](RequestFlow& flow, MonotonicTime time, FlowActions* actions) { flow.Begin(time, actions); });
+  }
+}
+
+void Generation::Cancel(const absl::Status& why) {
+  auto self = shared_from_this();
+  strand_.Post([self, why] {
+    if (!self->ended_) self->End(why, Clock::Real()->Now());
+  });
+}
+
+void Generation::NoteWorkerLost(const WorkerRef& worker, const std::string& reason) {
+  auto self = shared_from_this();
+  strand_.Post([self, worker, reason] {
+    for (auto& choice : self->choices_) {
+      self->Drive(*choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+        flow.OnWorkerLost(worker, reason, now, actions);
+      });
+    }
+  });
+}
+
+void Generation::NoteWorkerLeft(const WorkerRef& worker) {
+  auto self = shared_from_this();
+  strand_.Post([self, worker] {
+    for (auto& choice : self->choices_) {
+      self->Drive(*choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+        flow.OnWorkerLeft(worker, now, actions);
+      });
+    }
+  });
+}
+
+void Generation::OnChoiceEnd(Choice& choice, const absl::Status& status, MonotonicTime now) {
+  --open_choices_;
+  if (ended_) return;
+  if (!status.ok()) return End(status, now);
+  if (open_choices_ > 0) return;
+  sink_.on_response(FinalResponse(choice));
+  LogEnd(status, &choice);
+  End(status, now);
+}
+
+// The client's answer is complete. What is still open at the workers is told to stop, and read to its end.
+void Generation::End(const absl::Status& status, MonotonicTime now) {
+  if (std::exchange(ended_, true)) return;
+  (running_ ? core_->metrics.running : core_->metrics.waiting)->Add(-1);
+  core_->metrics.request_seconds->Observe(absl::ToDoubleSeconds(now - arrived_));
+  core_->metrics.CountFinished(status.ok() ? choices_.front()->text.finish_reason() : CodeName(status.code()));
+  if (!status.ok()) LogEnd(status, choices_.empty() ? nullptr : choices_.front().get());
+  for (auto& choice : choices_) {
+    Drive(*choice, [&](RequestFlow& flow, MonotonicTime time, FlowActions* actions) {
+      flow.OnClientEnd(status.ok() ? absl::CancelledError("request has ended") : status, time, actions);
+    });
+  }
+  Sink sink = std::move(sink_);
+  sink_ = {};
+  core_->NoteEnded();
+  if (sink.on_end) sink.on_end(status);
+}
+
+v1::GenerateResponse Generation::NewResponse() const {
+  v1::GenerateResponse response;
+  response.set_id(id_);
+  response.set_model(core_->model.name);
+  return response;
+}
+
+v1::GenerateResponse Generation::FinalResponse(const Choice& last) const {
+  v1::GenerateResponse response = NewResponse();
+  response.set_request_id(request_.request_id());
+  int completion_tokens = 0;
+  for (const auto& choice : choices_) completion_tokens += choice->text.num_tokens();
+  const int cached_tokens = choices_.front()->flow.summary().cached_tokens;
+  response.mutable_usage()->set_prompt_tokens(static_cast<int32_t>(prepared_.tokens.size()));
+  response.mutable_usage()->set_completion_tokens(completion_tokens);
+  response.mutable_usage()->set_cached_tokens(cached_tokens);
+  core_->metrics.prompt_tokens->Increment(prepared_.tokens.size());
+  core_->metrics.cached_tokens->Increment(static_cast<uint64_t>(cached_tokens));
+  const PhaseClock& phases = last.flow.phases();
+  const RequestFlow::Summary& summary = last.flow.summary();
+  v1::Timeline* timeline = response.mutable_timeline();
+  timeline->set_queued_ms(ToMs(phases.spent(Phase::kQueued)));
+  timeline->set_tokenise_ms(ToMs(phases.spent(Phase::kTokenise)));
+  timeline->set_landing_ms(ToMs(phases.spent(Phase::kLanding)));
+  timeline->set_prefill_ms(ToMs(phases.spent(Phase::kPrefill)));
+  timeline->set_transfer_exposed_ms(ToMs(phases.spent(Phase::kTransferExposed)));
+  timeline->set_first_step_ms(ToMs(phases.spent(Phase::kFirstStep)));
+  timeline->set_decode_ms(ToMs(phases.spent(Phase::kDecode)));
+  timeline->set_total_ms(ToMs(phases.total()));
+  timeline->set_prefill_worker(summary.prefill_worker);
+  timeline->set_decode_worker(summary.decode_worker);
+  timeline->set_disaggregated(summary.disaggregated);
+  timeline->set_reason(summary.reason);
+  timeline->set_transport(summary.transport);
+  timeline->set_kv_bytes(summary.kv_bytes);
+  timeline->set_attempts(summary.attempts);
+  timeline->set_recoveries(summary.recoveries);
+  return response;
+}
+
+// One line per request; never its text. The client's own id is quoted and cut: it is the client's.
+void Generation::LogEnd(const absl::Status& status, const Choice* last) const {
+  if (!LogEnabled(LogSeverity::kINFO)) return;
+  std::string line = absl::StrCat("request ", id_);
+  if (!request_.request_id().empty()) {
+    absl::StrAppend(&line, " client_id=\"", absl::CHexEscape(request_.request_id().substr(0, 64)), "\"");
+  }
+  absl::StrAppend(&line, " reason=", status.ok() ? choices_.front()->text.finish_reason() : CodeName(status.code()));
+  if (last != nullptr) {
+    const PhaseClock& phases = last->flow.phases();
+    const RequestFlow::Summary& summary = last->flow.summary();
+    int completion_tokens = 0;
+    for (const auto& choice : choices_) completion_tokens += choice->text.num_tokens();
+    absl::StrAppendFormat(
+        &line,
+        " prompt_tokens=%d completion_tokens=%d cached_tokens=%d queued_ms=%.1f tokenise_ms=%.1f landing_ms=%.1f"
+        " prefill_ms=%.1f transfer_exposed_ms=%.1f first_step_ms=%.1f decode_ms=%.1f total_ms=%.1f prefill=%s decode=%s"
+        " route=\"%s\" transport=%s kv_bytes=%d attempts=%d recoveries=%d",
+        prepared_.tokens.size(), completion_tokens, summary.cached_tokens, ToMs(phases.spent(Phase::kQueued)),
+        ToMs(phases.spent(Phase::kTokenise)), ToMs(phases.spent(Phase::kLanding)), ToMs(phases.spent(Phase::kPrefill)),
+        ToMs(phases.spent(Phase::kTransferExposed)), ToMs(phases.spent(Phase::kFirstStep)),
+        ToMs(phases.spent(Phase::kDecode)), ToMs(phases.total()), summary.prefill_worker, summary.decode_worker,
+        summary.reason, summary.transport, summary.kv_bytes, summary.attempts, summary.recoveries);
+  }
+  // What a client got wrong may quote its text; the cluster's own troubles do not.
+  const bool clients = status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kNotFound;
+  if (!status.ok() && !clients) absl::StrAppend(&line, " error=\"", absl::CHexEscape(status.message()), "\"");
+  BATON_LOG(INFO) << line;
+}
+
+}  // namespace baton

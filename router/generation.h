@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_GENERATION_H_
+#define BATON_ROUTER_GENERATION_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "baton/v1/generation.pb.h"
+#include "router/choice_text.h"
+#include "router/prepared_request.h"
+#include "router/request_flow.h"
+#include "router/router_core.h"
+#include "router/strand.h"
+#include "router/timers.h"
+#include "router/worker_clients.h"
+
+namespace baton {
+
+// One client's request, from its arrival to the end of its last call: the shell around RequestFlow. It lives as long as
+// anything of it is open, whoever lets go of it. All its state belongs to its strand.
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  struct Sink {
+    // Deltas as they come, then one message with usage and timeline. On the strand: must not block.
+    std::function<void(v1::GenerateResponse&&)> on_response;
+    // Once, after the last response. Nothing is called after it.
+    std::function<void(const absl::Status&)> on_end;
+  };
+
+  // Begins. `core` outlives it. Sink calls may come before it returns.
+  static std::shared_ptr<Generation> Start(RouterCore* core, v1::GenerateRequest request, Sink sink);
+  ~Generation();
+
+  // The client is gone (CANCELLED), reads too slowly, or the router ends. Any thread, any time.
+  void Cancel(const absl::Status& why);
+  // From the registry. Any thread.
+  void NoteWorkerLost(const WorkerRef& worker, const std::string& reason);
+  void NoteWorkerLeft(const WorkerRef& worker);
+
+  const std::string& id() const { return id_; }
+
+ private:
+  struct Choice {
+    Choice(int index, RequestFlow flow, ChoiceText text)
+        : index(index), flow(std::move(flow)), text(std::move(text)) {}
+    const int index;
+    RequestFlow flow;
+    ChoiceText text;
+    std::map<uint64_t, uint64_t> tickets;  // The flow's to the dispatcher's.
+    std::map<int, uint64_t> transfers;     // TransferId.stream of each of the flow's streams.
+    std::map<int, std::shared_ptr<DecodeStream>> decode;
+    std::map<std::pair<int, int>, std::shared_ptr<PrefillStream>> prefill;
+    MonotonicTime last_token = absl::ZeroDuration();
+  };
+
+  Generation(RouterCore* core, v1::GenerateRequest request, Sink sink);
+  void Begin();
+  void Prepare(const ModelLimits& limits);
+  void OnPrepared(absl::StatusOr<PreparedRequest> prepared);
+
+  // Feeds one event to a choice's flow and does what it asks for.
+  void Drive(Choice& choice, const std::function<void(RequestFlow&, MonotonicTime, FlowActions*)>& event);
+  void Apply(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
+  void Acquire(Choice& choice, uint64_t ticket);
+  void OpenDecode(Choice& choice, const FlowAction& action);
+  void OpenPrefill(Choice& choice, const FlowAction& action);
+  void SendToDecode(Choice& choice, const FlowAction& action);
+  void Emit(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
+  void OnChoiceEnd(Choice& choice, const absl::Status& status, MonotonicTime now);
+  void ArmTimer();
+
+  void End(const absl::Status& status, MonotonicTime now);
+  v1::GenerateResponse FinalResponse(const Choice& last) const;
+  void LogEnd(const absl::Status& status, const Choice* last) const;
+  void SetRunning();
+  v1::GenerateResponse NewResponse() const;
+
+  RouterCore* const core_;
+  const v1::GenerateRequest request_;
+  const std::string id_;
+  const MonotonicTime arrived_;
+  Strand strand_;
+  Sink sink_;
+  PhaseClock phases_;  // Until the flows have their own.
+  PreparedRequest prepared_;
+  std::vector<std::unique_ptr<Choice>> choices_;
+  int open_choices_ = 0;
+  bool running_ = false;
+  bool ended_ = false;
+  bool first_token_seen_ = false;
+  MonotonicTime armed_for_ = absl::InfiniteDuration();
+  Timers::Id timer_ = 0;
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_GENERATION_H_

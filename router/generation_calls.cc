@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Doing what RequestFlow asks for: credits, calls to workers, deltas to the client, the timer.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "router/generation.h"
+
+namespace baton {
+namespace {
+
+void SetTransfer(uint64_t incarnation, uint64_t stream, internal::TransferId* transfer) {
+  transfer->set_router_incarnation(incarnation);
+  transfer->set_stream(stream);
+}
+
+}  // namespace
+
+void Generation::Drive(Choice& choice,
+                       const std::function<void(RequestFlow&, MonotonicTime, FlowActions*)>& event) {
+  const MonotonicTime now = Clock::Real()->Now();
+  FlowActions actions;
+  event(choice.flow, now, &actions);
+  for (size_t i = 0; i < actions.size(); ++i) Apply(choice, std::move(actions[i]), now, &actions);
+  ArmTimer();
+}
+
+void Generation::Apply(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions) {
+  switch (action.kind) {
+    case FlowAction::Kind::kAcquire:
+      return Acquire(choice, action.ticket);
+    case FlowAction::Kind::kForgetAcquire:
+      if (auto it = choice.tickets.find(action.ticket); it != choice.tickets.end()) {
+        core_->dispatcher.Forget(it->second);
+        choice.tickets.erase(it);
+      }
+      return;
+    case FlowAction::Kind::kOpenDecode:
+      return OpenDecode(choice, action);
+    case FlowAction::Kind::kSendAttempt:
+    case FlowAction::Kind::kSendPrefillLocally:
+    case FlowAction::Kind::kSendStop:
+      return SendToDecode(choice, action);
+    case FlowAction::Kind::kOpenPrefill:
+      return OpenPrefill(choice, action);
+    case FlowAction::Kind::kCancelPrefill:
+      if (auto it = choice.prefill.find({action.stream, action.attempt}); it != choice.prefill.end()) {
+        internal::PrefillRequest cancel;
+        cancel.mutable_cancel();
+        it->second->SendLast(std::move(cancel));
+      }
+      return;
+    case FlowAction::Kind::kAbandonDecode:
+      if (auto it = choice.decode.find(action.stream); it != choice.decode.end()) it->second->Cancel();
+      return;
+    case FlowAction::Kind::kAbandonPrefill:
+      if (auto it = choice.prefill.find({action.stream, action.attempt}); it != choice.prefill.end()) it->second->Cancel();
+      return;
+    case FlowAction::Kind::kRelease:
+      return core_->dispatcher.Release(action.worker, action.num_tokens, action.refused);
+    case FlowAction::Kind::kEmit:
+      return Emit(choice, std::move(action), now, actions);
+    case FlowAction::Kind::kRecovery:
+      return core_->metrics.CountRecovery(action.detail);
+    case FlowAction::Kind::kEnd:
+      return OnChoiceEnd(choice, action.status, now);
+  }
+}
+
+void Generation::Acquire(Choice& choice, uint64_t ticket) {
+  RouteRequest request{.priority = request_.priority()};
+  choice.flow.FillRouteRequest(&request);
+  auto self = shared_from_this();
+  choice.tickets[ticket] = core_->dispatcher.Acquire(std::move(request), [self, &choice, ticket](absl::StatusOr<Route> route) {
+    self->strand_.Post([self, &choice, ticket, route = std::move(route)]() mutable {
+      choice.tickets.erase(ticket);
+      self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+        flow.OnRoute(ticket, std::move(route), now, actions);
+      });
+    });
+  });
+}
+
+void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
+  SetRunning();
+  const int stream = action.stream;
+  const uint64_t transfer = core_->next_transfer++;
+  choice.transfers[stream] = transfer;
+  auto self = shared_from_this();
+  auto on_message = [self, &choice, stream](internal::DecodeEvent&& event) {
+    self->strand_.Post([self, &choice, stream, event = std::move(event)]() mutable {
+      self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+        flow.OnDecodeEvent(stream, std::move(event), now, actions);
+      });
+      // After its last message the worker is let go; the call's own end then follows.
+      auto it = choice.decode.find(stream);
+      if (it != choice.decode.end() && !choice.flow.decode_open(stream)) it->second->CloseSending();
+    });
+  };
+  auto on_done = [self, &choice, stream](absl::Status status) {
+    self->strand_.Post([self, &choice, stream, status = std::move(status)] {
+      choice.decode.erase(stream);
+      self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+        flow.OnDecodeEnd(stream, status, now, actions);
+      });
+    });
+  };
+  auto call = core_->clients.OpenDecode(action.worker, {.on_message = on_message, .on_done = on_done});
+  if (call == nullptr) return on_done(absl::UnavailableError(absl::StrCat("worker ", action.worker.id, " has left")));
+  choice.decode[stream] = call;
+  internal::DecodeRequest request;
+  internal::DecodeStart* start = request.mutable_start();
+  SetTransfer(core_->incarnation, transfer, start->mutable_transfer());
+  start->mutable_tokens()->Add(prepared_.tokens.begin(), prepared_.tokens.end());
+  start->mutable_tokens()->Add(choice.flow.emitted().begin(), choice.flow.emitted().end());
+  start->set_num_prompt_tokens(static_cast<int32_t>(prepared_.tokens.size()));
+  *start->mutable_sampling() = prepared_.sampling;
+  start->set_model_fingerprint(choice.flow.route().group.model_fingerprint);
+  start->set_cache_salt(request_.cache_salt());
+  start->set_priority(request_.priority());
+  start->set_num_choices(1);
+  start->set_first_choice(choice.index);
+  start->set_prefill_locally(action.prefill_locally);
+  start->set_request_id(id_);
+  call->Send(std::move(request));
+}
+
+void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {
+  const std::pair<int, int> key(action.stream, action.attempt);
+  auto self = shared_from_this();
+  auto on_message = [self, &choice, key](internal::PrefillEvent&& event) {
+    self->strand_.Post([self, &choice, key, event = std::move(event)] {
+      self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+        flow.OnPrefillEvent(key.first, key.second, event, now, actions);
+      });
+      auto it = choice.prefill.find(key);
+      if (it != choice.prefill.end() && !choice.flow.prefill_open(key.first, key.second)) it->second->CloseSending();
+    });
+  };
+  auto on_done = [self, &choice, key](absl::Status status) {
+    self->strand_.Post([self, &choice, key, status = std::move(status)] {
+      choice.prefill.erase(key);
+      self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+        flow.OnPrefillEnd(key.first, key.second, status, now, actions);
+      });
+    });
+  };
+  auto call = core_->clients.OpenPrefill(action.worker, {.on_message = on_message, .on_done = on_done});
+  if (call == nullptr) return on_done(absl::UnavailableError(absl::StrCat("worker ", action.worker.id, " has left")));
+  choice.prefill[key] = call;
+  internal::PrefillRequest request;
+  internal::PrefillStart* start = request.mutable_start();
+  SetTransfer(core_->incarnation, choice.transfers[action.stream], start->mutable_transfer());
+  start->set_attempt(action.attempt);
+  start->mutable_tokens()->Add(prepared_.tokens.begin(), prepared_.tokens.end());
+  start->mutable_tokens()->Add(choice.flow.emitted().begin(), choice.flow.emitted().end());
+  start->set_first_missing_token(action.landing.first_missing_token());
+  start->set_kv_address(action.landing.kv_address());
+  start->set_decode_incarnation(action.landing.incarnation());
+  start->set_decode_worker(choice.flow.route().decode.id);
+  start->set_model_fingerprint(choice.flow.route().group.model_fingerprint);
+  start->set_cache_salt(request_.cache_salt());
+  start->set_priority(request_.priority());
+  *start->mutable_transports() = action.landing.transports();
+  start->set_request_id(id_);
+  call->Send(std::move(request));
+}
+
+void Generation::SendToDecode(Choice& choice, const FlowAction& action) {
+  auto it = choice.decode.find(action.stream);
+  if (it == choice.decode.end()) return;  // Its end is on its way to the flow.
+  internal::DecodeRequest request;
+  if (action.kind == FlowAction::Kind::kSendStop) {
+    request.mutable_stop();
+  } else if (action.kind == FlowAction::Kind::kSendAttempt) {
+    request.mutable_attempt()->set_attempt(action.attempt);
+  } else {
+    request.mutable_prefill_locally()->set_attempt(action.attempt);
+  }
+  it->second->SendLast(std::move(request));
+}
+
+void Generation::Emit(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions) {
+  if (ended_ || choice.text.finished()) return;
+  RouterMetrics& metrics = core_->metrics;
+  v1::GenerateResponse response = NewResponse();
+  if (!std::exchange(first_token_seen_, true)) {
+    metrics.time_to_first_token->Observe(absl::ToDoubleSeconds(now - arrived_));
+    response.set_request_id(request_.request_id());
+  }
+  if (choice.last_token > absl::ZeroDuration()) {
+    metrics.inter_token_latency->Observe(absl::ToDoubleSeconds(now - choice.last_token));
+  }
+  choice.last_token = now;
+  const int before = choice.text.num_tokens();
+  const bool finished = choice.text.Push(action.tokens, response.add_deltas());
+  metrics.completion_tokens->Increment(static_cast<uint64_t>(choice.text.num_tokens() - before));
+  sink_.on_response(std::move(response));
+  // The worker does not know of stop strings: the flow leaves it.
+  if (finished && choice.text.stopped_by_text()) choice.flow.OnClientEnd(absl::OkStatus(), now, actions);
+}
+
+void Generation::SetRunning() {
+  if (running_ || ended_) return;
+  running_ = true;
+  core_->metrics.waiting->Add(-1);
+  core_->metrics.running->Add(1);
+}
+
+// One timer for all choices, set again only when it would come too late: tokens move deadlines thousands of times.
+void Generation::ArmTimer() {
+  MonotonicTime next = absl::InfiniteDuration();
+  for (const auto& choice : choices_) next = std::min(next, choice->flow.NextDeadline());
+  if (next >= armed_for_) return;
+  if (timer_ != 0) core_->timers.Cancel(timer_);
+  armed_for_ = next;
+  std::weak_ptr<Generation> weak = weak_from_this();
+  timer_ = core_->timers.Schedule(next, [weak] {
+    auto self = weak.lock();
+    if (self == nullptr) return;
+    self->strand_.Post([self] {
+      self->timer_ = 0;
+      self->armed_for_ = absl::InfiniteDuration();
+      for (auto& choice : self->choices_) {
+        self->Drive(*choice, [](RequestFlow& flow, MonotonicTime now, FlowActions* actions) { flow.OnTimer(now, actions); });
+      }
+      self->ArmTimer();
+    });
+  });
+}
+
+}  // namespace baton

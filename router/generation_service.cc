@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/generation_service.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
+#include "common/rpc/event_stream.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "router/generation.h"
+#include "router/status_details.h"
+
+namespace baton {
+namespace {
+
+using Stream = ServerWriteStream<grpc::ByteBuffer>;
+// A client that leaves this much unread is cut.
+const StreamLimits kClientLimits = {.max_queued_messages = 65536, .max_queued_bytes = 1 << 20};
+
+// The text fields of GenerateRequest whose bytes are not UTF-8, by their numbers on the wire.
+absl::Status ExplainMalformed(const std::string& bytes) {
+  google::protobuf::UnknownFieldSet fields;
+  if (!fields.ParseFromString(bytes)) return absl::InvalidArgumentError("request is no GenerateRequest");
+  const struct {
+    int number;
+    const char* name;
+  } texts[] = {{1, "model"}, {2, "prompt"}, {8, "stop"}, {13, "request_id"}, {14, "cache_salt"}};
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = fields.field(i);
+    if (field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) continue;
+    for (const auto& text : texts) {
+      const size_t valid = ValidUtf8Prefix(field.length_delimited());
+      if (field.number() != text.number || valid == field.length_delimited().size()) continue;
+      return InvalidField(text.name, absl::StrCat("is not valid UTF-8 at byte ", valid));
+    }
+    if (field.number() == 3) return InvalidField("messages", "are malformed, or not valid UTF-8");
+  }
+  return absl::InvalidArgumentError("request is no GenerateRequest");
+}
+
+absl::StatusOr<v1::GenerateRequest> ParseRequest(const grpc::ByteBuffer& buffer) {
+  v1::GenerateRequest request;
+  grpc::ByteBuffer copy = buffer;  // By reference; parsing consumes it.
+  if (grpc::SerializationTraits<v1::GenerateRequest>::Deserialize(&copy, &request).ok()) return request;
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  if (buffer.Dump(&slices).ok()) {
+    for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return ExplainMalformed(bytes);
+}
+
+// One client's call. The context may be used until on_done.
+struct Call {
+  Mutex mutex;
+  grpc::CallbackServerContext* context ABSL_GUARDED_BY(mutex) = nullptr;
+  std::shared_ptr<Generation> generation ABSL_GUARDED_BY(mutex);
+
+  void Cancel(const absl::Status& why) {
+    std::shared_ptr<Generation> running;
+    {
+      MutexLock lock(&mutex);
+      running = generation;
+    }
+    if (running != nullptr) running->Cancel(why);
+  }
+};
+
+void Finish(Call& call, Stream& stream, const absl::Status& status) {
+  {
+    MutexLock lock(&call.mutex);
+    const auto after = RetryAfter(status);
+    if (after && call.context != nullptr) {
+      call.context->AddTrailingMetadata("retry-after-ms", absl::StrCat(absl::ToInt64Milliseconds(*after)));
+    }
+  }
+  stream.Finish(status);
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
+                                                                        const grpc::ByteBuffer* buffer) {
+  auto call = std::make_shared<Call>();
+  {
+    MutexLock lock(&call->mutex);
+    call->context = context;
+  }
+  auto stream = Stream::Create({.on_peer_closed = [call] { call->Cancel(absl::CancelledError("client went away")); },
+                                .on_done =
+                                    [call] {
+                                      MutexLock lock(&call->mutex);
+                                      call->context = nullptr;
+                                    }},
+                               kClientLimits);
+  absl::StatusOr<v1::GenerateRequest> request = ParseRequest(*buffer);
+  if (!request.ok()) {
+    core_->metrics.CountFinished(CodeName(request.status().code()));
+    Finish(*call, *stream, request.status());
+    return stream->reactor();
+  }
+  std::weak_ptr<Call> weak = call;
+  Generation::Sink sink{
+      .on_response =
+          [stream, weak](v1::GenerateResponse&& response) {
+            grpc::ByteBuffer bytes;
+            bool own = false;
+            (void)grpc::SerializationTraits<v1::GenerateResponse>::Serialize(response, &bytes, &own);
+            if (stream->Send(std::move(bytes))) return;
+            if (auto live = weak.lock()) live->Cancel(absl::ResourceExhaustedError("client reads too slowly"));
+          },
+      .on_end = [stream, call](const absl::Status& status) { Finish(*call, *stream, status); }};
+  auto generation = Generation::Start(core_, *std::move(request), std::move(sink));
+  {
+    MutexLock lock(&call->mutex);
+    call->generation = std::move(generation);
+  }
+  return stream->reactor();
+}
+
+grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
+                                                        v1::ListModelsResponse* response) {
+  v1::Model* model = response->add_models();
+  model->set_id(core_->model.name);
+  const auto view = core_->registry.View();
+  if (const WorkerInfo* worker = view->Representative()) {
+    model->set_fingerprint(worker->identity.model_fingerprint());
+    model->set_context_length(worker->identity.context_length());
+    model->set_vocab_size(worker->identity.vocab_size());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GenerationService::GetCluster(grpc::CallbackServerContext* context, const v1::GetClusterRequest*,
+                                                        v1::GetClusterResponse* response) {
+  const auto view = core_->registry.View();
+  for (const auto& info : view->workers) {
+    v1::Worker* worker = response->add_workers();
+    const internal::WorkerIdentity& identity = info->identity;
+    const internal::WorkerLoad& load = info->load;
+    worker->set_id(identity.id());
+    worker->set_role(std::string(RoleName(identity.role())));
+    worker->set_address(identity.address());
+    worker->set_status(identity.status_address());
+    worker->set_ready(info->ready());
+    worker->set_reason(info->reason);
+    worker->set_model(identity.model());
+    worker->set_fingerprint(identity.model_fingerprint());
+    worker->set_numerics(identity.numerics());
+    worker->set_kv_layout(identity.kv_layout());
+    worker->mutable_blocks()->set_total(load.blocks_total());
+    worker->mutable_blocks()->set_free(load.blocks_free());
+    worker->mutable_blocks()->set_cached(load.blocks_cached());
+    worker->mutable_blocks()->set_quarantined(load.blocks_quarantined());
+    worker->mutable_blocks()->set_used(load.blocks_used());
+    worker->set_running(load.running());
+    worker->set_waiting(load.waiting());
+    *worker->mutable_transports() = identity.transports();
+    worker->set_context_length(identity.context_length());
+  }
+  v1::Router* router = response->mutable_router();
+  router->set_id(core_->router_id);
+  router->set_queued(static_cast<int32_t>(core_->metrics.waiting->value()));
+  router->set_running(static_cast<int32_t>(core_->metrics.running->value()));
+  const absl::Status ready = core_->Ready();
+  router->set_ready(ready.ok());
+  router->set_reason(std::string(ready.message()));
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace baton

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/http_api.h"
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/build_info.h"
+#include "common/base/ids.h"
+#include "common/base/json.h"
+#include "common/base/status_macros.h"
+#include "router/http_generation.h"
+#include "router/json_fields.h"
+#include "router/openai_messages.h"
+#include "router/openai_request.h"
+#include "router/status_details.h"
+
+namespace baton {
+namespace {
+
+constexpr char kJson[] = "application/json";
+constexpr size_t kInlineBodyBytes = 16 << 10;  // Larger ones are parsed on the task pool.
+constexpr size_t kMaxRequestIdBytes = 128;
+
+enum class Endpoint { kUnknown, kCompletions, kChat, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion };
+
+struct EndpointRow {
+  const char* path;
+  const char* method;
+  Endpoint route;
+};
+
+constexpr EndpointRow kRoutes[] = {
+    {"/v1/completions", "POST", Endpoint::kCompletions}, {"/v1/chat/completions", "POST", Endpoint::kChat},
+    {"/tokenize", "POST", Endpoint::kTokenize},          {"/detokenize", "POST", Endpoint::kDetokenize},
+    {"/v1/models", "GET", Endpoint::kModels},            {"/health", "GET", Endpoint::kHealth},
+    {"/ready", "GET", Endpoint::kReady},                 {"/metrics", "GET", Endpoint::kMetrics},
+    {"/version", "GET", Endpoint::kVersion},
+};
+
+const EndpointRow* FindRoute(const std::string& path) {
+  for (const EndpointRow& row : kRoutes) {
+    if (path == row.path || (row.route == Endpoint::kModels && absl::StartsWith(path, "/v1/models/"))) return &row;
+  }
+  return nullptr;
+}
+
+// The client's own, if it can go into a header and a log, else a new one.
+std::string RequestId(const HttpRequest& request) {
+  const auto given = request.Header("x-request-id");
+  if (!given || given->empty() || given->size() > kMaxRequestIdBytes) return NewRequestId();
+  for (const char c : *given) {
+    if (c <= 0x20 || c > 0x7e) return NewRequestId();
+  }
+  return *given;
+}
+
+}  // namespace
+
+void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> writer) {
+  const std::string request_id = RequestId(request);
+  const HttpHeaders headers = {{"X-Request-Id", request_id}};
+  const EndpointRow* row = FindRoute(request.path);
+  if (row == nullptr) {
+    const absl::Status status = absl::NotFoundError("no such path");
+    writer->Send(404, kJson, OpenAiErrorBody(status), headers);
+    return;
+  }
+  const bool head = request.method == "HEAD" && std::string(row->method) == "GET";
+  if (request.method != row->method && !head) {
+    HttpHeaders all = headers;
+    all.emplace_back("Allow", row->method);
+    writer->Send(405, kJson, OpenAiErrorBody(absl::InvalidArgumentError(absl::StrCat("method is not ", row->method))), all);
+    return;
+  }
+  auto answer = [&](const absl::StatusOr<std::string>& body) {
+    if (!body.ok()) return SendError(*writer, body.status(), headers);
+    writer->Send(200, kJson, *body, headers);
+  };
+  switch (row->route) {
+    case Endpoint::kHealth:
+      return answer(DumpJson(Json{{"status", "ok"}, {"version", Version()}}));
+    case Endpoint::kVersion:
+      return answer(DumpJson(Json{{"version", Version()}}));
+    case Endpoint::kReady: {
+      const absl::Status ready = core_->Ready();
+      Json body{{"ready", ready.ok()}};
+      if (!ready.ok()) body["reason"] = std::string(ready.message());
+      writer->Send(ready.ok() ? 200 : 503, kJson, DumpJson(body), headers);
+      return;
+    }
+    case Endpoint::kMetrics:
+      writer->Send(200, MetricRegistry::kContentType, core_->metric_registry->RenderPrometheus(), headers);
+      return;
+    case Endpoint::kModels:
+      return answer(Models(request.path));
+    default:
+      break;
+  }
+  auto work = [this, row, request_id, headers, writer](const HttpRequest& taken) {
+    if (row->route == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer);
+    if (row->route == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer);
+    const absl::StatusOr<std::string> body = row->route == Endpoint::kTokenize ? Tokenize(taken.body) : Detokenize(taken.body);
+    if (!body.ok()) return SendError(*writer, body.status(), headers);
+    writer->Send(200, kJson, *body, headers);
+  };
+  const bool generates = row->route == Endpoint::kCompletions || row->route == Endpoint::kChat;
+  if (generates && request.body.size() <= kInlineBodyBytes) return work(request);
+  auto shared = std::make_shared<HttpRequest>(std::move(request));
+  if (!core_->tasks.TryPost([work, shared] { work(*shared); })) {
+    SendError(*writer, WithRetryAfter(absl::ResourceExhaustedError("too many requests wait to be read"), absl::Seconds(1)), headers);
+  }
+}
+
+void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
+                       const Writer& writer) {
+  absl::StatusOr<OpenAiRequest> parsed = ParseOpenAiRequest(request.body, chat);
+  if (!parsed.ok()) {
+    core_->metrics.CountFinished(CodeName(parsed.status().code()));
+    return SendError(*writer, parsed.status(), headers);
+  }
+  core_->metrics.unknown_fields->Increment(static_cast<uint64_t>(parsed->num_unknown_fields));
+  for (v1::GenerateRequest& one : parsed->requests) {
+    if (one.request_id().empty()) one.set_request_id(request_id);
+  }
+  HttpGeneration::Start(core_, *std::move(parsed), request_id, headers, writer);
+}
+
+absl::StatusOr<std::string> HttpApi::Tokenize(const std::string& body) {
+  BATON_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(body));
+  if (!json.is_object()) return absl::InvalidArgumentError("body is not an object");
+  JsonFields fields(json);
+  v1::GenerateRequest request;
+  BATON_ASSIGN_OR_RETURN(const std::optional<std::string> model, fields.GetString("model"));
+  request.set_model(model.value_or(""));
+  BATON_ASSIGN_OR_RETURN(const std::optional<std::string> prompt, fields.GetString("prompt"));
+  BATON_ASSIGN_OR_RETURN(const std::optional<bool> add_special, fields.GetBool("add_special_tokens"));
+  BATON_ASSIGN_OR_RETURN(const std::optional<bool> texts, fields.GetBool("return_token_strs"));
+  if (prompt) {
+    request.set_text(*prompt);
+  } else {
+    BATON_RETURN_IF_ERROR(ReadChat(fields, request.mutable_chat()));
+  }
+  if (add_special) request.set_add_special_tokens(*add_special);
+  std::vector<int32_t> tokens;
+  if (!prompt || !prompt->empty()) {  // Here an empty text is no error: it has no tokens.
+    BATON_RETURN_IF_ERROR(CheckRequest(request, core_->model));
+    BATON_ASSIGN_OR_RETURN(tokens, TokenisePrompt(request, core_->model));
+  }
+  Json answer{{"count", tokens.size()}, {"tokens", tokens}};
+  const absl::StatusOr<ModelLimits> limits = core_->Limits();
+  answer["max_model_len"] = limits.ok() ? Json(limits->context_length) : Json();
+  if (texts.value_or(false)) {
+    Json strings = Json::array();
+    for (const int32_t id : tokens) strings.push_back(std::string(core_->model.tokenizer->TokenText(id)));
+    answer["token_strs"] = std::move(strings);
+  }
+  return DumpJson(answer);
+}
+
+absl::StatusOr<std::string> HttpApi::Detokenize(const std::string& body) {
+  BATON_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(body));
+  if (!json.is_object()) return absl::InvalidArgumentError("body is not an object");
+  JsonFields fields(json);
+  const Json* tokens = fields.Find("tokens");
+  if (tokens == nullptr || !tokens->is_array()) return InvalidField("tokens", "is missing, or not an array of token ids");
+  const int vocab_size = core_->model.tokenizer->vocab_size();
+  std::vector<int32_t> ids;
+  for (const Json& entry : *tokens) {
+    const std::optional<int64_t> id = entry.is_number() ? ToWholeNumber(entry) : std::nullopt;
+    if (!id || *id < 0 || *id >= vocab_size) {
+      return InvalidField("tokens", absl::StrCat("has ", DescribeJson(entry), ", no token id in [0, ", vocab_size, ")"));
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return DumpJson(Json{{"prompt", core_->model.tokenizer->Decode(ids, /*keep_special=*/true)}});
+}
+
+absl::StatusOr<std::string> HttpApi::Models(const std::string& path) const {
+  const absl::StatusOr<ModelLimits> limits = core_->Limits();
+  const Json model{{"id", core_->model.name},
+                   {"object", "model"},
+                   {"created", core_->model.created_unix_s},
+                   {"owned_by", "baton"},
+                   {"max_model_len", limits.ok() ? Json(limits->context_length) : Json()}};
+  constexpr absl::string_view kPrefix = "/v1/models/";
+  if (!absl::StartsWith(path, kPrefix)) return DumpJson(Json{{"object", "list"}, {"data", Json::array({model})}});
+  if (path.substr(kPrefix.size()) == core_->model.name) return DumpJson(model);
+  return WithParam(absl::NotFoundError("model is not served here"), "model");
+}
+
+}  // namespace baton

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_HTTP_API_H_
+#define BATON_ROUTER_HTTP_API_H_
+
+#include <memory>
+#include <string>
+
+#include "common/http/http_server.h"
+#include "router/router_core.h"
+
+namespace baton {
+
+// The OpenAI-compatible API, and what a load balancer asks: which path does what. Thread-safe; never blocks the server's
+// threads (large bodies and templates go to the task pool).
+//
+//   POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize
+//   GET  /v1/models, /v1/models/NAME, /health, /ready, /metrics, /version
+class HttpApi {
+ public:
+  // `core` outlives this and the server.
+  explicit HttpApi(RouterCore* core) : core_(core) {}
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> writer);
+
+ private:
+  using Writer = std::shared_ptr<HttpResponseWriter>;
+
+  void Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
+                const Writer& writer);
+  absl::StatusOr<std::string> Tokenize(const std::string& body);
+  absl::StatusOr<std::string> Detokenize(const std::string& body);
+  absl::StatusOr<std::string> Models(const std::string& path) const;
+
+  RouterCore* const core_;
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_HTTP_API_H_

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/http_generation.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "router/status_details.h"
+
+namespace baton {
+
+void SendError(HttpResponseWriter& writer, const absl::Status& status, const HttpHeaders& headers) {
+  HttpHeaders all = headers;
+  if (const auto after = RetryAfter(status)) {
+    all.emplace_back("Retry-After", absl::StrCat(absl::ToInt64Seconds(absl::Ceil(*after, absl::Seconds(1)))));
+  }
+  writer.Send(HttpStatus(status.code()), "application/json", OpenAiErrorBody(status), all);
+}
+
+void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string request_id, HttpHeaders headers,
+                           std::shared_ptr<HttpResponseWriter> writer) {
+  auto self = std::shared_ptr<HttpGeneration>(
+      new HttpGeneration(core, request, std::move(request_id), std::move(headers), std::move(writer)));
+  // Weak: the connection keeps the callback.
+  self->writer_->OnClosed([weak = std::weak_ptr<HttpGeneration>(self)] {
+    if (auto live = weak.lock()) live->CancelAll(absl::CancelledError("client went away"));
+  });
+  for (size_t i = 0; i < request.requests.size(); ++i) {
+    const int prompt = static_cast<int>(i);
+    auto generation = Generation::Start(
+        core, std::move(request.requests[i]),
+        {.on_response = [self, prompt](v1::GenerateResponse&& response) { self->OnResponse(prompt, response); },
+         .on_end = [self](const absl::Status& status) { self->OnEnd(status); }});
+    absl::Status cancelled;
+    {
+      MutexLock lock(&self->mutex_);
+      if (!self->done_) self->generations_.push_back(generation);
+      cancelled = self->cancelled_;
+    }
+    if (!cancelled.ok()) generation->Cancel(cancelled);
+  }
+}
+
+HttpGeneration::HttpGeneration(RouterCore* core, const OpenAiRequest& request, std::string request_id, HttpHeaders headers,
+                               std::shared_ptr<HttpResponseWriter> writer)
+    : stream_(request.stream),
+      headers_(std::move(headers)),
+      writer_(std::move(writer)),
+      response_(request, core->model.tokenizer.get(), std::move(request_id), core->model.name,
+                absl::ToUnixSeconds(absl::Now())),
+      num_open_(request.requests.size()) {}
+
+void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response) {
+  bool gone = false;
+  {
+    MutexLock lock(&mutex_);
+    if (done_) return;
+    if (!stream_) {
+      response_.Add(prompt, response);
+      return;
+    }
+    const std::string events = response_.Events(prompt, response);
+    if (events.empty()) return;
+    if (!std::exchange(begun_, true)) {
+      HttpHeaders headers = headers_;
+      headers.emplace_back("Cache-Control", "no-cache");
+      headers.emplace_back("X-Accel-Buffering", "no");
+      writer_->StartStream(200, "text/event-stream", headers);
+    }
+    gone = !writer_->Write(events);
+  }
+  // The writer bounds what a slow reader may leave behind, and cuts it.
+  if (gone) CancelAll(absl::CancelledError("client went away, or reads too slowly"));
+}
+
+void HttpGeneration::OnEnd(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (done_) return;
+    --num_open_;
+    if (status.ok() && num_open_ > 0) return;
+    done_ = true;
+    generations_.swap(ending_);
+    if (!status.ok()) {
+      if (begun_) {
+        writer_->Write(OpenAiResponse::ErrorEvent(status));
+        writer_->Finish();
+      } else {
+        SendError(*writer_, status, headers_);
+      }
+      cancelled_ = absl::CancelledError("another prompt of the batch failed");
+    } else if (stream_) {
+      writer_->Write(response_.LastEvents());
+      writer_->Finish();
+    } else {
+      writer_->Send(200, "application/json", response_.Whole(), headers_);
+    }
+  }
+  // The others of a batch, when this one failed; those that ended take no notice.
+  if (status.ok()) return;
+  std::vector<std::shared_ptr<Generation>> ending;
+  {
+    MutexLock lock(&mutex_);
+    ending.swap(ending_);
+  }
+  for (const auto& generation : ending) generation->Cancel(absl::CancelledError("another prompt of the batch failed"));
+}
+
+void HttpGeneration::CancelAll(const absl::Status& why) {
+  std::vector<std::shared_ptr<Generation>> generations;
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = why;
+    generations = generations_;
+  }
+  for (const auto& generation : generations) generation->Cancel(why);
+}
+
+}  // namespace baton

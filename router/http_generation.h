@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_HTTP_GENERATION_H_
+#define BATON_ROUTER_HTTP_GENERATION_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "common/http/http_server.h"
+#include "router/generation.h"
+#include "router/openai_request.h"
+#include "router/openai_response.h"
+#include "router/router_core.h"
+
+namespace baton {
+
+// Sends an error as a whole response, with its HTTP status and headers.
+void SendError(HttpResponseWriter& writer, const absl::Status& status, const HttpHeaders& headers);
+
+// One HTTP request for generated text: a generation per prompt of its batch, one answer. The head of a stream is sent with
+// the first token, so that an error before it has its own status; an error after it is an event. Thread-safe.
+class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
+ public:
+  // `core` outlives it; it keeps itself alive until the answer is complete. `headers` go into every answer.
+  static void Start(RouterCore* core, OpenAiRequest request, std::string request_id, HttpHeaders headers,
+                    std::shared_ptr<HttpResponseWriter> writer);
+
+ private:
+  HttpGeneration(RouterCore* core, const OpenAiRequest& request, std::string request_id, HttpHeaders headers,
+                 std::shared_ptr<HttpResponseWriter> writer);
+  void OnResponse(int prompt, const v1::GenerateResponse& response);
+  void OnEnd(const absl::Status& status);
+  // Ends what is left of the batch.
+  void CancelAll(const absl::Status& why);
+
+  const bool stream_;
+  const HttpHeaders headers_;
+  const std::shared_ptr<HttpResponseWriter> writer_;
+  Mutex mutex_;
+  OpenAiResponse response_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Generation>> generations_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Generation>> ending_ ABSL_GUARDED_BY(mutex_);  // Of a batch that failed.
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  size_t num_open_ ABSL_GUARDED_BY(mutex_);
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_HTTP_GENERATION_H_

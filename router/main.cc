@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/build_info.h"
+#include "common/base/config.h"
+#include "common/base/logging.h"
+#include "common/base/metrics.h"
+#include "common/base/quantity.h"
+#include "router/router.h"
+#include "router/text_loader.h"
+
+ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1) and for workers that register.");
+ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatible API; empty: none.");
+ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
+ABSL_FLAG(int, http_threads, 2, "Threads of the HTTP server.");
+ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request body.");
+ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are.");
+ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; empty: a short name from the file's.");
+ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
+ABSL_FLAG(std::string, disaggregate, "always", "Where prompts are prefilled: always (on prefill workers) or never (on decode workers).");
+ABSL_FLAG(std::string, policy, "least_loaded", "How workers are chosen: least_loaded or round_robin.");
+ABSL_FLAG(int, max_queue, 1024, "Requests that may wait for a worker; more are refused.");
+ABSL_FLAG(absl::Duration, queue_timeout, absl::Seconds(30), "How long a request waits for a worker.");
+ABSL_FLAG(absl::Duration, landing_timeout, absl::Seconds(10), "For a decode worker to reserve blocks.");
+ABSL_FLAG(absl::Duration, transfer_timeout, absl::Seconds(120), "For a prompt to be computed and to arrive at the decode worker.");
+ABSL_FLAG(absl::Duration, token_timeout, absl::Seconds(60), "Between two tokens.");
+ABSL_FLAG(absl::Duration, recovery_timeout, absl::Milliseconds(1500), "How long a request that lost its worker waits while there is none.");
+ABSL_FLAG(absl::Duration, heartbeat, absl::Milliseconds(500), "Workers silent for two of these are out.");
+ABSL_FLAG(int, prefill_attempts, 2, "Prefill workers tried for one landing before the decode worker computes the prompt.");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(30), "After SIGTERM, for running requests to finish.");
+ABSL_FLAG(std::string, log_format, "text", "text or json.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
+
+namespace {
+
+const baton::ConfigSpec& Spec() {
+  static const baton::ConfigSpec* const spec = new baton::ConfigSpec{
+      .program = "baton_router",
+      .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
+      .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000\n",
+      .groups = {{"Addresses", {"grpc", "http", "status", "http_threads", "max_request_bytes"}},
+                 {"Model", {"model", "served_model_name", "template_processes"}},
+                 {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
+                 {"Trouble",
+                  {"heartbeat", "landing_timeout", "transfer_timeout", "token_timeout", "recovery_timeout", "prefill_attempts",
+                   "grace"}},
+                 {"Logging", {"log_format", "log_level"}}},
+      .required = {"model"}};
+  return *spec;
+}
+
+bool SetLogging() {
+  baton::LogOptions options;
+  options.process = "router";
+  const std::string format = absl::GetFlag(FLAGS_log_format), level = absl::GetFlag(FLAGS_log_level);
+  if (format == "json") {
+    options.format = baton::LogFormat::kJson;
+  } else if (format != "text") {
+    std::fprintf(stderr, "baton_router: --log-format %s is not text or json\n", format.c_str());
+    return false;
+  }
+  const std::pair<const char*, baton::LogSeverity> levels[] = {{"debug", baton::LogSeverity::kDEBUG},
+                                                               {"info", baton::LogSeverity::kINFO},
+                                                               {"warning", baton::LogSeverity::kWARNING},
+                                                               {"error", baton::LogSeverity::kERROR}};
+  for (const auto& [name, severity] : levels) {
+    if (level != name) continue;
+    options.min_severity = severity;
+    baton::SetLogOptions(options);
+    return true;
+  }
+  std::fprintf(stderr, "baton_router: --log-level %s is not debug, info, warning or error\n", level.c_str());
+  return false;
+}
+
+absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
+  baton::RouterOptions options;
+  const std::string mode = absl::GetFlag(FLAGS_disaggregate);
+  if (mode == "never") {
+    options.core.disaggregate = baton::Disaggregate::kNever;
+  } else if (mode == "adaptive") {
+    return absl::UnimplementedError("--disaggregate adaptive is not built yet: one of always, never");
+  } else if (mode != "always") {
+    return absl::InvalidArgumentError(absl::StrCat("--disaggregate ", mode, " is not one of always, never"));
+  }
+  const int max_queue = absl::GetFlag(FLAGS_max_queue), attempts = absl::GetFlag(FLAGS_prefill_attempts);
+  const int http_threads = absl::GetFlag(FLAGS_http_threads);
+  if (max_queue < 0) return absl::InvalidArgumentError(absl::StrCat("--max-queue ", max_queue, " is below 0"));
+  if (attempts < 1) return absl::InvalidArgumentError(absl::StrCat("--prefill-attempts ", attempts, " is below 1"));
+  if (http_threads < 1) return absl::InvalidArgumentError(absl::StrCat("--http-threads ", http_threads, " is below 1"));
+  if (absl::GetFlag(FLAGS_heartbeat) < absl::Milliseconds(10)) {
+    return absl::InvalidArgumentError("--heartbeat is below 10ms");
+  }
+  options.core.policy = absl::GetFlag(FLAGS_policy);
+  options.core.admission.max_queue = static_cast<size_t>(max_queue);
+  options.core.admission.outage_timeout = absl::GetFlag(FLAGS_recovery_timeout);
+  options.core.flow.queue_timeout = absl::GetFlag(FLAGS_queue_timeout);
+  options.core.flow.landing_timeout = absl::GetFlag(FLAGS_landing_timeout);
+  options.core.flow.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);
+  options.core.flow.token_timeout = absl::GetFlag(FLAGS_token_timeout);
+  options.core.flow.prefill_attempts = attempts;
+  options.core.heartbeat = absl::GetFlag(FLAGS_heartbeat);
+  options.grpc_address = absl::GetFlag(FLAGS_grpc);
+  options.http_address = absl::GetFlag(FLAGS_http);
+  options.status_address = absl::GetFlag(FLAGS_status);
+  options.http_threads = http_threads;
+  options.max_request_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_max_request_bytes).bytes);
+  return options;
+}
+
+int Run() {
+  // Signals are taken by sigwait on this thread alone; threads started from here on inherit the mask.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  auto fail = [](const absl::Status& status) {
+    std::fprintf(stderr, "baton_router: %s\n", std::string(status.message()).c_str());
+    return 1;
+  };
+  const absl::StatusOr<baton::RouterOptions> options = OptionsFromFlags();
+  if (!options.ok()) return fail(options.status()) + 1;
+  baton::MetricRegistry metrics;
+  absl::StatusOr<baton::ServedModel> model = baton::LoadServedModel(
+      absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_served_model_name), absl::GetFlag(FLAGS_template_processes));
+  if (!model.ok()) return fail(model.status());
+  BATON_LOG(INFO) << baton::BuildDescription() << ", model " << model->name;
+  absl::StatusOr<std::unique_ptr<baton::Router>> router = baton::Router::Start(*options, *std::move(model), &metrics);
+  if (!router.ok()) return fail(router.status());
+  BATON_LOG(INFO) << "listening: grpc " << (*router)->grpc_address() << ", http " << (*router)->http_address() << ", status "
+                  << (*router)->status_address();
+  int signal = 0;
+  sigwait(&signals, &signal);
+  BATON_LOG(INFO) << "draining " << (*router)->core()->num_running() << " requests";
+  // A second signal ends the process at once; the kernel closes what is open, which every peer takes for an end.
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  for (const int quick : {SIGTERM, SIGINT}) {
+    std::signal(quick, [](int) { _exit(0); });
+  }
+  const bool idle = (*router)->Drain(absl::GetFlag(FLAGS_grace));
+  if (!idle) BATON_LOG(WARNING) << "requests that outlasted the grace period were cut";
+  router->reset();
+  BATON_LOG(INFO) << "drained";
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  baton::ParseConfigOrExit(Spec(), argc, argv);
+  if (!SetLogging()) return 2;
+  return Run();
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/openai_messages.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/json.h"
+#include "common/base/status_macros.h"
+#include "router/status_details.h"
+
+namespace baton {
+namespace {
+
+bool IsKnownRole(absl::string_view role) {
+  for (const char* known : {"system", "developer", "user", "assistant", "tool", "function"}) {
+    if (role == known) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::string> ReadContent(const std::string& param, const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) {
+    return InvalidField(param, absl::StrCat("is ", DescribeJson(content), ", should be a string or an array of parts"));
+  }
+  if (content.empty()) return InvalidField(param, "is an empty array: at least one part is needed");
+  std::vector<std::string> texts;
+  for (const Json& part : content) {
+    if (part.is_string()) {
+      texts.push_back(part.get<std::string>());
+      continue;
+    }
+    const bool text = part.is_object() && part.contains("type") && part["type"] == "text" && part.contains("text") &&
+                      part["text"].is_string();
+    if (!text) return InvalidField(param, "has a part that is not {\"type\":\"text\",\"text\":...}");
+    texts.push_back(part["text"].get<std::string>());
+  }
+  return absl::StrJoin(texts, "\n");
+}
+
+// Templates walk through arguments; clients send them as text.
+void ExpandArguments(Json* tool_calls) {
+  for (Json& call : *tool_calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    Json& function = call["function"];
+    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+    absl::StatusOr<Json> arguments = ParseOrderedJson(function["arguments"].get<std::string>());
+    if (arguments.ok() && arguments->is_object()) function["arguments"] = *std::move(arguments);
+  }
+}
+
+absl::Status ReadMessage(const std::string& param, const Json& json, v1::ChatMessage* message) {
+  if (!json.is_object()) return InvalidField(param, absl::StrCat("is ", DescribeJson(json), ", should be an object"));
+  auto role = json.find("role");
+  if (role == json.end() || !role->is_string()) return InvalidField(absl::StrCat(param, ".role"), "is missing");
+  if (!IsKnownRole(role->get<std::string>())) {
+    return InvalidField(absl::StrCat(param, ".role"), "is not one of system, developer, user, assistant, tool, function");
+  }
+  message->set_role(role->get<std::string>());
+  auto content = json.find("content");
+  if (content != json.end() && !content->is_null()) {
+    BATON_ASSIGN_OR_RETURN(*message->mutable_content(), ReadContent(absl::StrCat(param, ".content"), *content));
+  } else if (message->role() == "assistant") {
+    message->set_content("");
+  } else {
+    return InvalidField(absl::StrCat(param, ".content"), "is missing");
+  }
+  Json extra = Json::object();
+  for (const auto& [key, value] : json.items()) {
+    if (key == "role" || key == "content" || value.is_null()) continue;
+    if (key == "tool_calls") {
+      if (!value.is_array()) {
+        return InvalidField(absl::StrCat(param, ".tool_calls"), absl::StrCat("is ", DescribeJson(value), ", should be an array"));
+      }
+      if (value.empty()) continue;
+      Json calls = value;
+      ExpandArguments(&calls);
+      extra[key] = std::move(calls);
+      continue;
+    }
+    extra[key] = value;
+  }
+  if (!extra.empty()) message->set_extra_json(DumpJson(extra));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadChat(JsonFields& fields, v1::ChatPrompt* chat) {
+  const Json* messages = fields.Find("messages");
+  if (messages == nullptr) return InvalidField("messages", "is missing");
+  if (!messages->is_array()) return InvalidField("messages", absl::StrCat("is ", DescribeJson(*messages), ", should be an array"));
+  if (messages->empty()) return InvalidField("messages", "is empty: at least one message is needed");
+  for (size_t i = 0; i < messages->size(); ++i) {
+    BATON_RETURN_IF_ERROR(ReadMessage(absl::StrCat("messages[", i, "]"), (*messages)[i], chat->add_messages()));
+  }
+  const Json* choice = fields.Find("tool_choice");
+  const bool no_tools = choice != nullptr && *choice == "none";
+  if (const Json* tools = fields.Find("tools")) {
+    if (!tools->is_array()) return InvalidField("tools", absl::StrCat("is ", DescribeJson(*tools), ", should be an array"));
+    if (!tools->empty() && !no_tools) chat->set_tools_json(DumpJson(*tools));
+  }
+  BATON_ASSIGN_OR_RETURN(const std::optional<bool> prompt, fields.GetBool("add_generation_prompt"));
+  if (prompt) chat->set_add_generation_prompt(*prompt);
+  if (const Json* kwargs = fields.Find("chat_template_kwargs")) {
+    if (!kwargs->is_object()) {
+      return InvalidField("chat_template_kwargs", absl::StrCat("is ", DescribeJson(*kwargs), ", should be an object"));
+    }
+    if (!kwargs->empty()) chat->set_template_kwargs_json(DumpJson(*kwargs));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton

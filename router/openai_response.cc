@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/openai_response.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/json.h"
+#include "common/base/utf8.h"
+#include "router/status_details.h"
+
+namespace baton {
+namespace {
+
+// JSON has no infinity: a token that cannot come has this log-probability, as clients of vLLM know it.
+double FiniteLogprob(double logprob) { return std::isfinite(logprob) ? std::max(logprob, -9999.0) : -9999.0; }
+
+Json BytesJson(const std::string& bytes) {
+  Json array = Json::array();
+  for (const char c : bytes) array.push_back(static_cast<int>(static_cast<unsigned char>(c)));
+  return array;
+}
+
+std::string Event(const Json& json) { return absl::StrCat("data: ", DumpJson(json), "\n\n"); }
+
+Json ErrorJson(const absl::Status& status) {
+  Json error;
+  error["message"] = std::string(status.message());
+  error["type"] = std::string(ErrorType(status.code()));
+  const auto param = Param(status);
+  error["param"] = param ? Json(*param) : Json();
+  error["code"] = std::string(ErrorCode(status.code()));
+  return Json{{"error", std::move(error)}};
+}
+
+}  // namespace
+
+std::string OpenAiErrorBody(const absl::Status& status) { return DumpJson(ErrorJson(status)); }
+
+Json TimelineJson(const v1::Timeline& t) {
+  return Json{{"queued_ms", t.queued_ms()},
+              {"tokenise_ms", t.tokenise_ms()},
+              {"landing_ms", t.landing_ms()},
+              {"prefill_ms", t.prefill_ms()},
+              {"transfer_exposed_ms", t.transfer_exposed_ms()},
+              {"first_step_ms", t.first_step_ms()},
+              {"decode_ms", t.decode_ms()},
+              {"total_ms", t.total_ms()},
+              {"prefill_worker", t.prefill_worker()},
+              {"decode_worker", t.decode_worker()},
+              {"disaggregated", t.disaggregated()},
+              {"reason", t.reason()},
+              {"transport", t.transport()},
+              {"kv_bytes", t.kv_bytes()},
+              {"attempts", t.attempts()},
+              {"recoveries", t.recoveries()}};
+}
+
+OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, const Tokenizer* tokenizer, std::string id, std::string model,
+                               int64_t created)
+    : chat_(request.chat),
+      include_usage_(request.include_usage),
+      return_token_ids_(request.return_token_ids),
+      num_choices_(request.num_choices),
+      echo_(request.echo),
+      tokenizer_(tokenizer),
+      id_(absl::StrCat(request.chat ? "chatcmpl-" : "cmpl-", id)),
+      model_(std::move(model)),
+      created_(created),
+      choices_(request.requests.size() * static_cast<size_t>(request.num_choices)) {}
+
+std::string OpenAiResponse::Events(int prompt, const v1::GenerateResponse& response) {
+  NoteUsage(response);
+  std::string events;
+  for (const v1::ChoiceDelta& delta : response.deltas()) {
+    const int index = prompt * num_choices_ + delta.index();
+    events += chat_ ? ChatEvents(index, delta) : TextEvents(index, delta);
+  }
+  return events;
+}
+
+std::string OpenAiResponse::LastEvents() const {
+  std::string events;
+  if (include_usage_) {
+    Json chunk = Chunk();
+    chunk["choices"] = Json::array();
+    chunk["usage"] = Usage();
+    if (!timeline_.is_null()) chunk["timeline"] = timeline_;
+    events = Event(chunk);
+  }
+  return events + "data: [DONE]\n\n";
+}
+
+std::string OpenAiResponse::ErrorEvent(const absl::Status& status) { return Event(ErrorJson(status)); }
+
+void OpenAiResponse::Add(int prompt, const v1::GenerateResponse& response) {
+  NoteUsage(response);
+  for (const v1::ChoiceDelta& delta : response.deltas()) {
+    Choice& choice = choices_[prompt * num_choices_ + delta.index()];
+    if (delta.logprobs_size() > 0) {
+      Json logprobs = chat_ ? ChatLogprobs(delta) : CompletionLogprobs(choice, delta);
+      if (choice.logprobs.is_null()) {
+        choice.logprobs = std::move(logprobs);
+      } else {
+        for (auto& [key, values] : logprobs.items()) {
+          for (Json& value : values) choice.logprobs[key].push_back(std::move(value));
+        }
+      }
+    }
+    choice.text += delta.text();
+    choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(), delta.token_ids().end());
+    if (!delta.finish_reason().empty()) choice.finish_reason = delta.finish_reason();
+  }
+}
+
+std::string OpenAiResponse::Whole() const {
+  Json body = Chunk();
+  body["object"] = chat_ ? "chat.completion" : "text_completion";
+  Json choices = Json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    Json entry;
+    entry["index"] = i;
+    if (chat_) {
+      entry["message"] = Json{{"role", "assistant"}, {"content", choice.text}};
+    } else {
+      entry["text"] = echo_[i / num_choices_] + choice.text;
+    }
+    entry["logprobs"] = choice.logprobs;
+    entry["finish_reason"] = choice.finish_reason;
+    if (return_token_ids_) entry["token_ids"] = choice.token_ids;
+    choices.push_back(std::move(entry));
+  }
+  body["choices"] = std::move(choices);
+  body["usage"] = Usage();
+  if (!timeline_.is_null()) body["timeline"] = timeline_;
+  return DumpJson(body);
+}
+
+Json OpenAiResponse::Chunk() const {
+  return Json{{"id", id_},
+              {"object", chat_ ? "chat.completion.chunk" : "text_completion"},
+              {"created", created_},
+              {"model", model_}};
+}
+
+std::string OpenAiResponse::TextEvents(int index, const v1::ChoiceDelta& delta) {
+  Choice& choice = choices_[index];
+  std::string text = delta.text();
+  if (!std::exchange(choice.begun, true)) text = echo_[index / num_choices_] + text;
+  const bool finish = !delta.finish_reason().empty();
+  if (text.empty() && delta.logprobs_size() == 0 && !return_token_ids_ && !finish) return "";
+  Json entry;
+  entry["index"] = index;
+  entry["text"] = std::move(text);
+  entry["logprobs"] = delta.logprobs_size() > 0 ? CompletionLogprobs(choice, delta) : Json();
+  entry["finish_reason"] = finish ? Json(delta.finish_reason()) : Json();
+  if (return_token_ids_) entry["token_ids"] = std::vector<int32_t>(delta.token_ids().begin(), delta.token_ids().end());
+  Json chunk = Chunk();
+  chunk["choices"] = Json::array({std::move(entry)});
+  return Event(chunk);
+}
+
+std::string OpenAiResponse::ChatEvents(int index, const v1::ChoiceDelta& delta) {
+  Choice& choice = choices_[index];
+  std::string events;
+  auto add = [&](Json content, Json logprobs, Json finish, bool with_ids) {
+    Json entry;
+    entry["index"] = index;
+    entry["delta"] = std::move(content);
+    entry["logprobs"] = std::move(logprobs);
+    entry["finish_reason"] = std::move(finish);
+    if (with_ids) entry["token_ids"] = std::vector<int32_t>(delta.token_ids().begin(), delta.token_ids().end());
+    Json chunk = Chunk();
+    chunk["choices"] = Json::array({std::move(entry)});
+    events += Event(chunk);
+  };
+  if (!std::exchange(choice.begun, true)) add(Json{{"role", "assistant"}, {"content", ""}}, Json(), Json(), false);
+  if (!delta.text().empty() || delta.logprobs_size() > 0 || return_token_ids_) {
+    add(Json{{"content", delta.text()}}, delta.logprobs_size() > 0 ? ChatLogprobs(delta) : Json(), Json(), return_token_ids_);
+  }
+  if (!delta.finish_reason().empty()) add(Json::object(), Json(), delta.finish_reason(), false);
+  return events;
+}
+
+Json OpenAiResponse::ChatLogprobs(const v1::ChoiceDelta& delta) const {
+  Json content = Json::array();
+  for (const v1::PositionLogprobs& position : delta.logprobs()) {
+    Json entry{{"token", TokenText(position.token_bytes())},
+               {"logprob", FiniteLogprob(position.logprob())},
+               {"bytes", BytesJson(position.token_bytes())}};
+    Json top = Json::array();
+    for (const v1::TokenLogprob& other : position.top()) {
+      top.push_back(Json{{"token", TokenText(other.token_bytes())},
+                         {"logprob", FiniteLogprob(other.logprob())},
+                         {"bytes", BytesJson(other.token_bytes())}});
+    }
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return Json{{"content", std::move(content)}};
+}
+
+Json OpenAiResponse::CompletionLogprobs(Choice& choice, const v1::ChoiceDelta& delta) const {
+  Json tokens = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
+  for (const v1::PositionLogprobs& position : delta.logprobs()) {
+    const std::string text = TokenText(position.token_bytes());
+    tokens.push_back(text);
+    values.push_back(FiniteLogprob(position.logprob()));
+    Json top = Json::object();
+    for (const v1::TokenLogprob& other : position.top()) {
+      // Tokens that are parts of characters may look alike: the likeliest keeps the name.
+      const std::string name = TokenText(other.token_bytes());
+      if (!top.contains(name)) top[name] = FiniteLogprob(other.logprob());
+    }
+    tops.push_back(std::move(top));
+    offsets.push_back(choice.text_offset);
+    choice.text_offset += text.size();
+  }
+  return Json{{"text_offset", std::move(offsets)},
+              {"token_logprobs", std::move(values)},
+              {"tokens", std::move(tokens)},
+              {"top_logprobs", std::move(tops)}};
+}
+
+void OpenAiResponse::NoteUsage(const v1::GenerateResponse& response) {
+  if (!response.has_usage()) return;
+  prompt_tokens_ += response.usage().prompt_tokens();
+  completion_tokens_ += response.usage().completion_tokens();
+  cached_tokens_ += response.usage().cached_tokens();
+  if (response.has_timeline()) timeline_ = TimelineJson(response.timeline());
+}
+
+Json OpenAiResponse::Usage() const {
+  return Json{{"prompt_tokens", prompt_tokens_},
+              {"completion_tokens", completion_tokens_},
+              {"total_tokens", prompt_tokens_ + completion_tokens_},
+              {"prompt_tokens_details", Json{{"cached_tokens", cached_tokens_}}}};
+}
+
+std::string OpenAiResponse::TokenText(const std::string& bytes) const { return ReplaceInvalidUtf8(bytes); }
+
+}  // namespace baton

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_OPENAI_RESPONSE_H_
+#define BATON_ROUTER_OPENAI_RESPONSE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "baton/v1/generation.pb.h"
+#include "common/text/tokenizer.h"
+#include "router/json_fields.h"
+#include "router/openai_request.h"
+
+namespace baton {
+
+// Builds the bodies of one HTTP answer: either Add everything and take Whole(), or turn every delta into events. Choices are
+// numbered prompt by prompt. One thread.
+class OpenAiResponse {
+ public:
+  // `tokenizer` outlives this. `id` is without its prefix.
+  OpenAiResponse(const OpenAiRequest& request, const Tokenizer* tokenizer, std::string id, std::string model, int64_t created);
+
+  // The server-sent events ("data: ...\n\n" each) for a response of prompt `prompt`; may be empty.
+  std::string Events(int prompt, const v1::GenerateResponse& response);
+  // After the last response: the usage event if it was asked for, and [DONE].
+  std::string LastEvents() const;
+  // An error after the first byte. Nothing follows it.
+  static std::string ErrorEvent(const absl::Status& status);
+
+  // For an answer in one piece.
+  void Add(int prompt, const v1::GenerateResponse& response);
+  std::string Whole() const;
+
+ private:
+  struct Choice {
+    std::string text;
+    std::vector<int32_t> token_ids;
+    Json logprobs;  // As in the body; null until there are any.
+    std::string finish_reason;
+    bool begun = false;    // Its first event (the role) is out.
+    size_t text_offset = 0;  // Bytes of text before the next token, for completions' logprobs.
+  };
+
+  Json Chunk() const;
+  std::string TextEvents(int index, const v1::ChoiceDelta& delta);
+  std::string ChatEvents(int index, const v1::ChoiceDelta& delta);
+  Json ChatLogprobs(const v1::ChoiceDelta& delta) const;
+  Json CompletionLogprobs(Choice& choice, const v1::ChoiceDelta& delta) const;
+  void NoteUsage(const v1::GenerateResponse& response);
+  Json Usage() const;
+  std::string TokenText(const std::string& bytes) const;
+
+  const bool chat_, include_usage_, return_token_ids_;
+  const int num_choices_;  // Per prompt.
+  const std::vector<std::string> echo_;
+  const Tokenizer* const tokenizer_;
+  const std::string id_, model_;
+  const int64_t created_;
+  std::vector<Choice> choices_;
+  int64_t prompt_tokens_ = 0, completion_tokens_ = 0, cached_tokens_ = 0;
+  Json timeline_;
+};
+
+// OpenAI's error body, valid UTF-8 whatever the message holds.
+std::string OpenAiErrorBody(const absl::Status& status);
+// Field by field as in the proto.
+Json TimelineJson(const v1::Timeline& timeline);
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_OPENAI_RESPONSE_H_

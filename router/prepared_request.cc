@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/prepared_request.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/base/utf8.h"
+#include "router/status_details.h"
+
+namespace baton {
+namespace {
+
+absl::Status CheckUtf8(absl::string_view param, absl::string_view text) {
+  const size_t valid = ValidUtf8Prefix(text);
+  if (valid == text.size()) return absl::OkStatus();
+  return InvalidField(param, absl::StrCat("is not valid UTF-8 at byte ", valid));
+}
+
+struct Range {
+  double low, high;
+  bool open_low;
+  absl::string_view text;
+};
+
+absl::Status CheckRange(absl::string_view param, double value, const Range& range) {
+  const bool above = range.open_low ? value > range.low : value >= range.low;
+  if (std::isfinite(value) && above && value <= range.high) return absl::OkStatus();
+  return InvalidField(param, absl::StrCat(value, " is out of range ", range.text));
+}
+
+absl::Status CheckSampling(const v1::Sampling& sampling) {
+  constexpr double kInfinity = 1e300;
+  const struct {
+    bool present;
+    absl::string_view param;
+    double value;
+    Range range;
+  } checks[] = {
+      {sampling.has_temperature(), "temperature", sampling.temperature(), {0, kInfinity, false, "[0, inf)"}},
+      {sampling.has_top_p(), "top_p", sampling.top_p(), {0, 1, true, "(0, 1]"}},
+      {sampling.has_min_p(), "min_p", sampling.min_p(), {0, 1, false, "[0, 1]"}},
+      {sampling.has_repetition_penalty(), "repetition_penalty", sampling.repetition_penalty(), {0, 10, true, "(0, 10]"}},
+      {sampling.has_presence_penalty(), "presence_penalty", sampling.presence_penalty(), {-2, 2, false, "[-2, 2]"}},
+      {sampling.has_frequency_penalty(), "frequency_penalty", sampling.frequency_penalty(), {-2, 2, false, "[-2, 2]"}},
+      {sampling.has_top_k(), "top_k", static_cast<double>(sampling.top_k()), {-1, 2147483647.0, false, "[-1, 2^31)"}},
+  };
+  for (const auto& check : checks) {
+    if (check.present) BATON_RETURN_IF_ERROR(CheckRange(check.param, check.value, check.range));
+  }
+  for (const auto& bias : sampling.logit_bias()) {
+    BATON_RETURN_IF_ERROR(CheckRange("logit_bias", bias.bias(), {-100, 100, false, "[-100, 100]"}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPrompt(const v1::GenerateRequest& request) {
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      if (request.text().empty()) return InvalidField("prompt", "is empty: at least one token is needed");
+      return CheckUtf8("prompt", request.text());
+    case v1::GenerateRequest::kTokenIds:
+      if (request.token_ids().ids().empty()) return InvalidField("prompt", "is empty: at least one token is needed");
+      return absl::OkStatus();
+    case v1::GenerateRequest::kChat: {
+      if (request.chat().messages().empty()) return InvalidField("messages", "is empty: at least one message is needed");
+      int i = 0;
+      for (const auto& message : request.chat().messages()) {
+        const std::string param = absl::StrCat("messages[", i++, "]");
+        if (message.role().empty()) return InvalidField(absl::StrCat(param, ".role"), "is missing");
+        BATON_RETURN_IF_ERROR(CheckUtf8(absl::StrCat(param, ".role"), message.role()));
+        BATON_RETURN_IF_ERROR(CheckUtf8(absl::StrCat(param, ".content"), message.content()));
+        BATON_RETURN_IF_ERROR(CheckUtf8(param, message.extra_json()));
+      }
+      BATON_RETURN_IF_ERROR(CheckUtf8("tools", request.chat().tools_json()));
+      return CheckUtf8("chat_template_kwargs", request.chat().template_kwargs_json());
+    }
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      break;
+  }
+  return InvalidField("prompt", "is missing: text, messages or token ids are needed");
+}
+
+absl::Status CheckTokenId(absl::string_view param, int64_t id, int vocab_size) {
+  if (id >= 0 && id < vocab_size) return absl::OkStatus();
+  return InvalidField(param, absl::StrCat("has token id ", id, ", outside the vocabulary [0, ", vocab_size, ")"));
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenise(const v1::GenerateRequest& request, const ServedModel& model,
+                                              const ModelLimits& limits) {
+  if (!request.has_token_ids()) return TokenisePrompt(request, model);
+  for (const int32_t id : request.token_ids().ids()) {
+    BATON_RETURN_IF_ERROR(CheckTokenId("prompt", id, limits.vocab_size));
+  }
+  return std::vector<int32_t>(request.token_ids().ids().begin(), request.token_ids().ids().end());
+}
+
+absl::Status FillSampling(const v1::GenerateRequest& request, const ServedModel& model, const ModelLimits& limits,
+                          int64_t num_prompt_tokens, internal::SamplingSpec* spec) {
+  const v1::Sampling& sampling = request.sampling();
+  spec->set_temperature(sampling.has_temperature() ? sampling.temperature() : 1.0);
+  spec->set_top_k(sampling.top_k());
+  spec->set_top_p(sampling.has_top_p() ? sampling.top_p() : 1.0);
+  spec->set_min_p(sampling.min_p());
+  spec->set_seed(sampling.has_seed() ? sampling.seed() : RandomUint64());
+  spec->set_repetition_penalty(sampling.has_repetition_penalty() ? sampling.repetition_penalty() : 1.0);
+  spec->set_presence_penalty(sampling.presence_penalty());
+  spec->set_frequency_penalty(sampling.frequency_penalty());
+  for (const auto& bias : sampling.logit_bias()) {
+    BATON_RETURN_IF_ERROR(CheckTokenId("logit_bias", bias.token_id(), limits.vocab_size));
+    spec->add_bias_token_ids(bias.token_id());
+    spec->add_biases(bias.bias());
+  }
+  spec->set_num_logprobs(request.has_logprobs() ? request.logprobs() : -1);
+  const int64_t left = limits.context_length - num_prompt_tokens;
+  if (left < 1) {
+    return InvalidField("prompt", absl::StrCat("has ", num_prompt_tokens, " tokens; the model's context is ",
+                                               limits.context_length, " tokens and has to hold at least one more"));
+  }
+  if (request.has_max_tokens() && request.max_tokens() > left) {
+    return InvalidField("max_tokens", absl::StrCat(request.max_tokens(), " and a prompt of ", num_prompt_tokens,
+                                                   " tokens exceed the model's context of ", limits.context_length,
+                                                   " tokens; at most ", left, " fit"));
+  }
+  const int64_t max_tokens = request.has_max_tokens() ? request.max_tokens() : left;
+  spec->set_max_tokens(static_cast<int32_t>(max_tokens));
+  if (request.min_tokens() > max_tokens) {
+    return InvalidField("min_tokens", absl::StrCat(request.min_tokens(), " is over max_tokens ", max_tokens));
+  }
+  spec->set_min_tokens(request.min_tokens());
+  spec->set_ignore_eos(request.ignore_eos());
+  for (const int32_t id : request.stop_token_ids()) {
+    BATON_RETURN_IF_ERROR(CheckTokenId("stop_token_ids", id, limits.vocab_size));
+    spec->add_stop_token_ids(id);
+  }
+  if (!request.ignore_eos()) {
+    for (const int32_t id : model.tokenizer->special_tokens().end_of_generation) {
+      if (id < limits.vocab_size) spec->add_stop_token_ids(id);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel& model) {
+  BATON_RETURN_IF_ERROR(CheckUtf8("model", request.model()));
+  if (!request.model().empty() && request.model() != model.name) {
+    return WithParam(absl::NotFoundError(absl::StrCat("model ", request.model(), " is not served here; ", model.name, " is")),
+                     "model");
+  }
+  BATON_RETURN_IF_ERROR(CheckPrompt(request));
+  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling()));
+  if (request.has_max_tokens() && request.max_tokens() < 1) {
+    return InvalidField("max_tokens", absl::StrCat(request.max_tokens(), " is below 1"));
+  }
+  if (request.min_tokens() < 0) return InvalidField("min_tokens", absl::StrCat(request.min_tokens(), " is below 0"));
+  if (request.has_n() && (request.n() < 1 || request.n() > kMaxChoices)) {
+    return InvalidField("n", absl::StrCat(request.n(), " is out of range [1, ", kMaxChoices, "]"));
+  }
+  if (request.has_logprobs() && (request.logprobs() < 0 || request.logprobs() > kMaxLogprobs)) {
+    return InvalidField("logprobs", absl::StrCat(request.logprobs(), " is out of range [0, ", kMaxLogprobs, "]"));
+  }
+  auto stops = StopStringMatcher::Create({request.stop().begin(), request.stop().end()});
+  if (!stops.ok()) return WithParam(stops.status(), "stop");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& request, const ServedModel& model) {
+  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  if (request.has_text()) {
+    return EncodePrompt(*model.tokenizer, request.text(), {.add_special = add_special, .parse_special = true});
+  }
+  if (model.render_chat == nullptr) return InvalidField("messages", "cannot be used: this model has no chat template");
+  absl::StatusOr<std::string> text = model.render_chat(request.chat());
+  if (!text.ok()) return WithParam(text.status(), "messages");
+  // The template writes the special tokens itself.
+  return EncodePrompt(*model.tokenizer, *text,
+                      {.add_special = request.has_add_special_tokens() && add_special, .parse_special = true});
+}
+
+absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& request, const ServedModel& model,
+                                               const ModelLimits& limits) {
+  BATON_ASSIGN_OR_RETURN(StopStringMatcher stops,
+                         StopStringMatcher::Create({request.stop().begin(), request.stop().end()}));
+  PreparedRequest prepared{.stops = std::move(stops), .num_choices = request.has_n() ? request.n() : 1};
+  BATON_ASSIGN_OR_RETURN(prepared.tokens, Tokenise(request, model, limits));
+  if (prepared.tokens.empty()) return InvalidField("prompt", "is empty: at least one token is needed");
+  BATON_RETURN_IF_ERROR(FillSampling(request, model, limits, static_cast<int64_t>(prepared.tokens.size()), &prepared.sampling));
+  return prepared;
+}
+
+bool IsSlowToPrepare(const v1::GenerateRequest& request) {
+  return request.has_chat() || (request.has_text() && request.text().size() > kInlinePromptBytes);
+}
+
+}  // namespace baton

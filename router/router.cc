@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/router.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace baton {
+
+absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options, ServedModel model, MetricRegistry* metrics) {
+  auto router = std::unique_ptr<Router>(new Router);
+  BATON_ASSIGN_OR_RETURN(router->core_, RouterCore::Create(options.core, std::move(model), metrics));
+  RouterCore* core = router->core_.get();
+  router->api_ = std::make_unique<HttpApi>(core);
+  router->generation_ = std::make_unique<GenerationService>(core);
+  router->registry_ = std::make_unique<RegistryService>(&core->registry, core->router_id, core->incarnation);
+  constexpr size_t kMaxInt = std::numeric_limits<int>::max();
+  const RpcServerOptions grpc_options = {
+      .address = options.grpc_address,
+      .max_message_bytes = static_cast<int>(std::min(options.max_request_bytes, kMaxInt))};
+  BATON_ASSIGN_OR_RETURN(router->grpc_,
+                         RpcServer::Start(grpc_options, {router->generation_.get(), router->registry_.get()}));
+  core->OnReadyChange([server = router->grpc_.get()](bool ready) { server->SetServing(ready); });
+  if (!options.http_address.empty()) {
+    HttpServerOptions http_options;
+    http_options.address = options.http_address;
+    http_options.threads = options.http_threads;
+    http_options.max_body_bytes = options.max_request_bytes;
+    BATON_ASSIGN_OR_RETURN(router->http_,
+                           HttpServer::Start(http_options, [api = router->api_.get()](HttpRequest request, auto writer) {
+                             api->Handle(std::move(request), std::move(writer));
+                           }));
+  }
+  if (!options.status_address.empty()) {
+    BATON_ASSIGN_OR_RETURN(router->status_, StatusServer::Start({.address = options.status_address,
+                                                                 .metrics = metrics,
+                                                                 .ready = [core] { return core->Ready(); }}));
+  }
+  return router;
+}
+
+// Clients first: then nothing calls into the core any more but the calls to the workers, which it waits for.
+Router::~Router() {
+  if (core_ == nullptr) return;
+  core_->StartDraining();
+  core_->CutAll();
+  core_->OnReadyChange(nullptr);
+  http_.reset();
+  status_.reset();
+  grpc_.reset();
+}
+
+void Router::StartDraining() { core_->StartDraining(); }
+
+bool Router::Drain(absl::Duration grace) {
+  StartDraining();
+  const bool idle = core_->WaitUntilIdle(grace);
+  if (!idle) core_->CutAll();
+  // What was answered last still has to leave.
+  if (http_ != nullptr) http_->Drain(absl::Seconds(1));
+  return idle;
+}
+
+}  // namespace baton

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/router_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/ids.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "router/generation.h"
+#include "router/status_details.h"
+
+namespace baton {
+namespace {
+
+AdmissionOptions MakeAdmissionOptions(const RouterCoreOptions& options) {
+  AdmissionOptions admission = options.admission;
+  admission.disaggregate = options.disaggregate;
+  return admission;
+}
+
+WorkerRegistryOptions MakeRegistryOptions(const RouterCoreOptions& options, const ServedModel& model) {
+  return {.view = {.disaggregate = options.disaggregate,
+                   .vocab_size = model.tokenizer->vocab_size(),
+                   .tokenizer_fingerprint = model.tokenizer->fingerprint()},
+          .heartbeat = options.heartbeat};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RouterCore>> RouterCore::Create(const RouterCoreOptions& options, ServedModel model,
+                                                               MetricRegistry* metrics) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<RoutePolicy> policy, CreateRoutePolicy(options.policy));
+  return std::unique_ptr<RouterCore>(new RouterCore(options, std::move(model), metrics, std::move(policy)));
+}
+
+RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, MetricRegistry* metrics,
+                       std::unique_ptr<RoutePolicy> policy)
+    : options(options),
+      router_id(NewId("router")),
+      incarnation(ProcessIncarnation()),
+      model(std::move(model)),
+      metric_registry(metrics),
+      metrics(metrics),
+      tasks("router-task", options.task_threads, options.max_tasks),
+      registry(MakeRegistryOptions(options, this->model)),
+      dispatcher(MakeAdmissionOptions(options), std::move(policy), RandomUint64(), &tasks) {
+  registry.SetListener({.on_change = [this] { OnViewChange(); },
+                        .on_lost = [this](const WorkerRef& worker, const std::string& reason) { OnWorkerLost(worker, reason); }});
+  for (const internal::WorkerRole role : {internal::PREFILL, internal::DECODE}) {
+    gauges_.push_back(metrics->AddCallback(MetricKind::kGauge, "baton_workers", "Workers that take requests, by role.",
+                                           {{"role", std::string(RoleName(role))}}, [this, role] {
+                                             const auto view = registry.View();
+                                             return static_cast<double>(
+                                                 std::count_if(view->workers.begin(), view->workers.end(), [&](const auto& w) {
+                                                   return w->ready() && w->identity.role() == role;
+                                                 }));
+                                           }));
+  }
+  ScheduleTick();
+}
+
+RouterCore::~RouterCore() {
+  StartDraining();
+  CutAll();
+  const MonotonicTime deadline = Clock::Real()->Now() + 2 * options.flow.stop_timeout + absl::Seconds(10);
+  {
+    MutexLock lock(&mutex_);
+    while (!generations_.empty() && Clock::Real()->Now() < deadline) changed_.WaitFor(&mutex_, absl::Milliseconds(50));
+    BATON_CHECK(generations_.empty()) << generations_.size() << " requests have calls that do not end";
+  }
+  gauges_.clear();
+  timers.Stop();
+  tasks.Stop();
+}
+
+absl::Status RouterCore::Ready() const {
+  if (draining_) return WithRetryAfter(absl::UnavailableError("router is draining"), absl::Seconds(1));
+  const auto view = registry.View();
+  if (view->ready) return absl::OkStatus();
+  return WithRetryAfter(absl::UnavailableError("no workers for this model: " + view->reason), absl::Seconds(1));
+}
+
+absl::StatusOr<ModelLimits> RouterCore::Limits() const {
+  const auto view = registry.View();
+  const WorkerInfo* worker = view->Representative();
+  if (worker == nullptr) return Ready();
+  return ModelLimits{.context_length = worker->identity.context_length(), .vocab_size = worker->identity.vocab_size()};
+}
+
+void RouterCore::OnReadyChange(std::function<void(bool)> callback) {
+  {
+    MutexLock lock(&ready_mutex_);
+    on_ready_ = std::move(callback);
+    told_ready_.reset();
+  }
+  TellReady();
+}
+
+// The callback runs under the lock, so that two changes are told in order; it only sets a flag.
+void RouterCore::TellReady() {
+  MutexLock lock(&ready_mutex_);
+  const bool ready = Ready().ok();
+  if (on_ready_ == nullptr || told_ready_ == ready) return;
+  told_ready_ = ready;
+  on_ready_(ready);
+}
+
+void RouterCore::StartDraining() {
+  draining_ = true;
+  TellReady();
+}
+
+bool RouterCore::WaitUntilIdle(absl::Duration timeout) {
+  const MonotonicTime deadline = Clock::Real()->Now() + timeout;
+  MutexLock lock(&mutex_);
+  while (num_unanswered_ > 0) {
+    const absl::Duration left = deadline - Clock::Real()->Now();
+    if (left <= absl::ZeroDuration()) return false;
+    changed_.WaitFor(&mutex_, left);
+  }
+  return true;
+}
+
+void RouterCore::CutAll() {
+  for (const auto& generation : Generations()) {
+    generation->Cancel(absl::UnavailableError("router is shutting down; the request was not finished"));
+  }
+}
+
+int RouterCore::num_running() const {
+  MutexLock lock(&mutex_);
+  return num_unanswered_;
+}
+
+void RouterCore::Add(const std::shared_ptr<Generation>& generation) {
+  MutexLock lock(&mutex_);
+  generations_.emplace(generation.get(), generation);
+  ++num_unanswered_;
+}
+
+void RouterCore::NoteEnded() {
+  {
+    MutexLock lock(&mutex_);
+    --num_unanswered_;
+  }
+  changed_.NotifyAll();
+}
+
+void RouterCore::Remove(Generation* generation) {
+  // Notified with the lock held: the destructor may go on as soon as it is free.
+  MutexLock lock(&mutex_);
+  generations_.erase(generation);
+  changed_.NotifyAll();
+}
+
+std::vector<std::shared_ptr<Generation>> RouterCore::Generations() const {
+  std::vector<std::shared_ptr<Generation>> generations;
+  MutexLock lock(&mutex_);
+  generations.reserve(generations_.size());
+  for (const auto& [key, weak] : generations_) {
+    if (auto generation = weak.lock()) generations.push_back(std::move(generation));
+  }
+  return generations;
+}
+
+void RouterCore::OnViewChange() {
+  const auto view = registry.View();
+  clients.SetView(*view);
+  dispatcher.SetView(view);
+  TellReady();
+  std::vector<WorkerRef> present, left;
+  for (const auto& worker : view->workers) present.push_back(worker->ref);
+  {
+    MutexLock lock(&mutex_);
+    for (const WorkerRef& worker : present_) {
+      if (view->Find(worker) == nullptr) left.push_back(worker);
+    }
+    present_ = std::move(present);
+  }
+  if (left.empty()) return;
+  for (const auto& generation : Generations()) {
+    for (const WorkerRef& worker : left) generation->NoteWorkerLeft(worker);
+  }
+}
+
+void RouterCore::OnWorkerLost(const WorkerRef& worker, const std::string& reason) {
+  BATON_LOG(WARNING) << "lost worker " << worker.id << ": " << reason;
+  for (const auto& generation : Generations()) generation->NoteWorkerLost(worker, reason);
+}
+
+void RouterCore::ScheduleTick() {
+  timers.Schedule(Clock::Real()->Now() + options.heartbeat / 4, [this] {
+    registry.Tick(Clock::Real()->Now());
+    dispatcher.Tick();
+    ScheduleTick();
+  });
+}
+
+}  // namespace baton

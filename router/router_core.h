@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_ROUTER_CORE_H_
+#define BATON_ROUTER_ROUTER_CORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/metrics.h"
+#include "common/base/mutex.h"
+#include "router/admission.h"
+#include "router/dispatcher.h"
+#include "router/prepared_request.h"
+#include "router/request_flow.h"
+#include "router/router_metrics.h"
+#include "router/served_model.h"
+#include "router/task_pool.h"
+#include "router/timers.h"
+#include "router/worker_clients.h"
+#include "router/worker_registry.h"
+
+namespace baton {
+
+class Generation;
+
+struct RouterCoreOptions {
+  Disaggregate disaggregate = Disaggregate::kAlways;
+  std::string policy = "least_loaded";
+  AdmissionOptions admission;  // Its `disaggregate` is set from the one above.
+  FlowOptions flow;
+  absl::Duration heartbeat = absl::Milliseconds(500);
+  int task_threads = 4;
+  size_t max_tasks = 4096;  // Prompts waiting to be prepared.
+};
+
+// What all requests share: the cluster, the queue, connections, timers. Everything here is thread-safe by itself.
+class RouterCore {
+ public:
+  //   INVALID_ARGUMENT  unknown policy.
+  static absl::StatusOr<std::unique_ptr<RouterCore>> Create(const RouterCoreOptions& options, ServedModel model,
+                                                            MetricRegistry* metrics);
+  // Waits for the calls of generations that have ended (a bounded time: they are cut).
+  ~RouterCore();
+
+  // OK when a request could be served; else UNAVAILABLE with the reason.
+  absl::Status Ready() const;
+  //   UNAVAILABLE  no workers, with a retry-after.
+  absl::StatusOr<ModelLimits> Limits() const;
+
+  // Told at once and after every change, on the thread that caused it; null: nobody.
+  void OnReadyChange(std::function<void(bool ready)> callback);
+
+  // Takes nothing new from now on.
+  void StartDraining();
+  bool draining() const { return draining_; }
+  // Waits until every client has its answer. False when `timeout` was not enough.
+  bool WaitUntilIdle(absl::Duration timeout);
+  // Ends every request that is left, as UNAVAILABLE.
+  void CutAll();
+
+  int num_running() const;
+
+  const RouterCoreOptions options;
+  const std::string router_id;
+  const uint64_t incarnation;
+  const ServedModel model;
+  MetricRegistry* const metric_registry;
+  RouterMetrics metrics;
+  TaskPool tasks;
+  Timers timers;
+  WorkerRegistry registry;
+  WorkerClients clients;
+  Dispatcher dispatcher;
+  std::atomic<uint64_t> next_transfer{1};
+
+ private:
+  friend class Generation;
+  RouterCore(const RouterCoreOptions& options, ServedModel model, MetricRegistry* metrics,
+             std::unique_ptr<RoutePolicy> policy);
+  void Add(const std::shared_ptr<Generation>& generation);
+  void NoteEnded();  // The client has its answer.
+  void Remove(Generation* generation);  // And every call has ended.
+  std::vector<std::shared_ptr<Generation>> Generations() const;
+  void OnViewChange();
+  void OnWorkerLost(const WorkerRef& worker, const std::string& reason);
+  void ScheduleTick();
+  void TellReady();
+
+  Mutex ready_mutex_;
+  std::function<void(bool)> on_ready_ ABSL_GUARDED_BY(ready_mutex_);
+  std::optional<bool> told_ready_ ABSL_GUARDED_BY(ready_mutex_);
+  std::atomic<bool> draining_{false};
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::unordered_map<Generation*, std::weak_ptr<Generation>> generations_ ABSL_GUARDED_BY(mutex_);
+  int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<WorkerRef> present_ ABSL_GUARDED_BY(mutex_);  // In the last view.
+  std::vector<std::shared_ptr<MetricRegistry::Callback>> gauges_;
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_ROUTER_CORE_H_

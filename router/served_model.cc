@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/served_model.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
+
+namespace baton {
+
+std::string ShortModelName(absl::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  if (absl::EndsWith(path, "/tokenizer.json")) path.remove_suffix(sizeof("/tokenizer.json") - 1);
+  if (const size_t slash = path.rfind('/'); slash != absl::string_view::npos) path.remove_prefix(slash + 1);
+  absl::ConsumeSuffix(&path, ".gguf");
+  const absl::string_view head = path.substr(0, path.find('-'));
+  const std::string name = absl::AsciiStrToLower(head.empty() ? path : head);
+  return name.empty() ? "model" : name;
+}
+
+}  // namespace baton

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_SERVED_MODEL_H_
+#define BATON_ROUTER_SERVED_MODEL_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "baton/v1/generation.pb.h"
+#include "common/text/tokenizer.h"
+
+namespace baton {
+
+// The text side of the model that this router serves. Any thread.
+struct ServedModel {
+  std::string name;  // What requests call it.
+  std::shared_ptr<const Tokenizer> tokenizer;
+  // The prompt's text for a chat; may take long and wait, so never on a thread that serves others. Absent: the model has no
+  // template.
+  //   INVALID_ARGUMENT  the template's own complaint.
+  std::function<absl::StatusOr<std::string>(const v1::ChatPrompt&)> render_chat;
+  int64_t created_unix_s = 0;  // For /v1/models.
+};
+
+// A short name from a model path: "/m/SmolLM2-135M-Instruct.Q4_1.gguf" is "smollm2".
+std::string ShortModelName(absl::string_view path);
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_SERVED_MODEL_H_

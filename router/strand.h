@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_STRAND_H_
+#define BATON_ROUTER_STRAND_H_
+
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+
+namespace baton {
+
+// Runs tasks one at a time, in order, on the threads that bring them: a task posted while another runs is left to that
+// thread, else it runs before Post returns. So what the tasks share needs no lock, and a token takes no extra thread
+// switch. Tasks must not block, and nobody may call Post while holding a lock that a task takes.
+class Strand {
+ public:
+  using Task = std::function<void()>;
+
+  void Post(Task task) {
+    {
+      MutexLock lock(&mutex_);
+      tasks_.push_back(std::move(task));
+      if (running_) return;
+      running_ = true;
+    }
+    for (;;) {
+      Task next;
+      {
+        MutexLock lock(&mutex_);
+        if (tasks_.empty()) {
+          running_ = false;
+          return;
+        }
+        next = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      next();
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_STRAND_H_

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_WORKER_CLIENTS_H_
+#define BATON_ROUTER_WORKER_CLIENTS_H_
+
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "baton/internal/decode.grpc.pb.h"
+#include "baton/internal/prefill.grpc.pb.h"
+#include "common/base/mutex.h"
+#include "common/rpc/event_stream.h"
+#include "router/cluster_view.h"
+
+namespace baton {
+
+using DecodeStream = ClientEventStream<internal::DecodeRequest, internal::DecodeEvent>;
+using PrefillStream = ClientEventStream<internal::PrefillRequest, internal::PrefillEvent>;
+
+// Connections to the workers in the view, one per run of a worker, so that a restarted worker never answers for the one
+// before. Thread-safe.
+class WorkerClients {
+ public:
+  // Connects to newcomers, forgets who is gone. Calls that are open keep their connection.
+  void SetView(const ClusterView& view);
+
+  // Opens a call; null when the worker is not in the view. Callbacks may come before it returns.
+  std::shared_ptr<DecodeStream> OpenDecode(const WorkerRef& worker, DecodeStream::Callbacks callbacks);
+  std::shared_ptr<PrefillStream> OpenPrefill(const WorkerRef& worker, PrefillStream::Callbacks callbacks);
+
+ private:
+  struct Client {
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<internal::DecodeWorker::Stub> decode;
+    std::unique_ptr<internal::PrefillWorker::Stub> prefill;
+  };
+  std::shared_ptr<Client> Find(const WorkerRef& worker);
+
+  Mutex mutex_;
+  std::map<WorkerRef, std::shared_ptr<Client>> clients_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_WORKER_CLIENTS_H_

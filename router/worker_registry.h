@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_WORKER_REGISTRY_H_
+#define BATON_ROUTER_WORKER_REGISTRY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "baton/internal/registry.pb.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "router/cluster_view.h"
+
+namespace baton {
+
+struct WorkerRegistryOptions {
+  ClusterViewOptions view;
+  absl::Duration heartbeat = absl::Milliseconds(500);  // A worker silent for two of them is out.
+};
+
+// Who is in the cluster. A session is one Register stream; a worker is out at once when its session ends. Thread-safe;
+// `now` is an argument, so that tests own the time.
+class WorkerRegistry {
+ public:
+  // Called after every change, on the thread that caused it, with no lock held; calls may overlap, so a listener asks for
+  // View() instead of remembering an order.
+  struct Listener {
+    std::function<void()> on_change;
+    // What still runs there is lost: it fell silent, or another run took its place. Not called when a session merely ends:
+    // calls to a process that died end by themselves, and calls to one that lives go on.
+    std::function<void(const WorkerRef& worker, const std::string& reason)> on_lost;
+  };
+
+  explicit WorkerRegistry(const WorkerRegistryOptions& options);
+
+  // Once, before the first Connect.
+  void SetListener(Listener listener);
+
+  // Opens a session. A worker that is known already under the same id is replaced when it is the same run, at the same
+  // address, or silent.
+  //   INVALID_ARGUMENT  id, incarnation, role, address, fingerprint or layout is missing.
+  //   ALREADY_EXISTS    another live worker has this id; the message has both addresses.
+  absl::StatusOr<uint64_t> Connect(const internal::WorkerIdentity& identity, MonotonicTime now);
+  // False when the session was replaced: the stream has nothing more to say.
+  bool Report(uint64_t session, const internal::WorkerLoad& load, MonotonicTime now);
+  void Disconnect(uint64_t session);
+  // Finds silent workers. Call at least twice per heartbeat: a longer gap is taken for a pause of the router itself.
+  void Tick(MonotonicTime now);
+
+  std::shared_ptr<const ClusterView> View() const;
+  const WorkerRegistryOptions& options() const { return options_; }
+
+ private:
+  struct Session {
+    WorkerInfo info;
+    MonotonicTime last_report;
+  };
+  void RebuildLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(const std::vector<std::pair<WorkerRef, std::string>>& lost) const;
+
+  const WorkerRegistryOptions options_;
+  Listener listener_;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Session> sessions_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_session_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const ClusterView> view_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_WORKER_REGISTRY_H_
