@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deploy/cli/cluster_plan.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/host_port.h"
+#include "common/base/status_macros.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr int kMaxWorkers = 64;
+
+// --name=value for each option that `program` takes.
+void AppendOptions(const ClusterPlan& plan, absl::string_view program, std::vector<std::string>* argv) {
+  for (const std::string& name : ForwardedTo(program)) {
+    const auto found = plan.options.find(name);
+    if (found == plan.options.end()) continue;
+    argv->push_back(absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}), "=", found->second));
+  }
+}
+
+ChildSpec Router(const ClusterPlan& plan) {
+  const std::string fallback = plan.local_prefill ? "never" : "always";
+  ChildSpec spec = {.name = "router", .stage = 0};
+  spec.argv = {plan.program_folder + "/baton_router",
+               "--model=" + plan.model,
+               "--grpc=" + plan.grpc,
+               "--http=" + plan.http,
+               "--status=" + plan.status,
+               "--disaggregate=" + (plan.disaggregate.empty() ? fallback : plan.disaggregate)};
+  AppendOptions(plan, "router", &spec.argv);
+  spec.argv.insert(spec.argv.end(), plan.router_flags.begin(), plan.router_flags.end());
+  return spec;
+}
+
+ChildSpec Worker(const ClusterPlan& plan, const std::string& role, int number) {
+  const std::string id = absl::StrCat(role.substr(0, 1), "-", number);
+  ChildSpec spec = {.name = absl::StrCat(role, " ", id), .stage = 1};
+  spec.argv = {absl::StrCat(plan.program_folder, "/baton_", role, "_worker"),
+               "--model=" + plan.model,
+               "--id=" + id,
+               "--listen=127.0.0.1:0",
+               "--status=127.0.0.1:0",
+               "--router=" + ReachableAddress(plan.grpc)};
+  AppendOptions(plan, role, &spec.argv);
+  const std::vector<std::string>& more = role == "prefill" ? plan.prefill_flags : plan.decode_flags;
+  spec.argv.insert(spec.argv.end(), more.begin(), more.end());
+  return spec;
+}
+
+absl::Status CheckCount(absl::string_view flag, int value, int low) {
+  if (value >= low && value <= kMaxWorkers) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is outside ", low, " to ", kMaxWorkers));
+}
+
+}  // namespace
+
+const std::vector<std::string>& ForwardedTo(absl::string_view program) {
+  static const auto* const router =
+      new std::vector<std::string>{"served_model_name", "max_request_bytes", "grace", "log_level", "log_format"};
+  static const auto* const worker = new std::vector<std::string>{
+      "served_model_name", "transport", "device",      "threads",  "isa",   "activations", "kv_memory", "max_context",
+      "kv_dtype",          "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format"};
+  return program == "router" ? *router : *worker;
+}
+
+absl::StatusOr<std::vector<ChildSpec>> PlanCluster(const ClusterPlan& plan) {
+  BATON_RETURN_IF_ERROR(CheckCount("--prefill", plan.num_prefill, 0));
+  BATON_RETURN_IF_ERROR(CheckCount("--decode", plan.num_decode, 1));
+  const bool needs_prefill = !plan.local_prefill && plan.disaggregate != "never";
+  if (needs_prefill && plan.num_prefill == 0) {
+    return absl::InvalidArgumentError("--prefill 0 needs --local-prefill or --disaggregate never");
+  }
+  if (plan.local_prefill && !plan.disaggregate.empty() && plan.disaggregate != "never") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--local-prefill has no prefill workers, so --disaggregate ", plan.disaggregate, " cannot be"));
+  }
+  std::vector<ChildSpec> specs = {Router(plan)};
+  const int num_prefill = plan.local_prefill ? 0 : plan.num_prefill;
+  for (int i = 1; i <= num_prefill; ++i) specs.push_back(Worker(plan, "prefill", i));
+  for (int i = 1; i <= plan.num_decode; ++i) specs.push_back(Worker(plan, "decode", i));
+  return specs;
+}
+
+absl::StatusOr<std::string> WithFreePort(absl::string_view flag, absl::string_view address) {
+  auto parsed = ParseHostPort(address);
+  if (!parsed.ok()) return Annotate(parsed.status(), flag);
+  if (parsed->port != 0) return std::string(address);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(parsed->host.c_str(), "0", &hints, &found); error != 0) {
+    return absl::UnavailableError(absl::StrCat(flag, " ", address, ": ", gai_strerror(error)));
+  }
+  uint16_t port = 0;
+  if (const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0); fd >= 0) {
+    sockaddr_storage bound = {};
+    socklen_t size = sizeof bound;
+    if (bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+        getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
+      port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                               : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+    }
+    close(fd);
+  }
+  freeaddrinfo(found);
+  if (port == 0) return absl::UnavailableError(absl::StrCat(flag, " ", address, ": this machine cannot listen there"));
+  return FormatHostPort(parsed->host, port);
+}
+
+std::string ReachableAddress(const std::string& address) {
+  const auto parsed = ParseHostPort(address);
+  if (!parsed.ok()) return address;
+  if (parsed->host == "0.0.0.0") return FormatHostPort("127.0.0.1", parsed->port);
+  if (parsed->host == "::") return FormatHostPort("::1", parsed->port);
+  return address;
+}
+
+}  // namespace baton::cli

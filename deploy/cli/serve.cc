@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <set>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/logging.h"
+#include "common/base/shutdown_signals.h"
+#include "common/base/status_macros.h"
+#include "deploy/cli/cluster_plan.h"
+#include "deploy/cli/command.h"
+#include "deploy/cli/flags.h"
+#include "deploy/cli/router_client.h"
+#include "deploy/cli/supervisor.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(100);
+
+absl::StatusOr<std::string> ProgramFolder() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("/proc/self/exe: ", error.message()));
+  return self.parent_path().string();
+}
+
+absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
+  ClusterPlan plan;
+  BATON_ASSIGN_OR_RETURN(plan.program_folder, ProgramFolder());
+  plan.model = absl::GetFlag(FLAGS_model);
+  plan.num_prefill = absl::GetFlag(FLAGS_prefill);
+  plan.num_decode = absl::GetFlag(FLAGS_decode);
+  plan.local_prefill = absl::GetFlag(FLAGS_local_prefill);
+  plan.disaggregate = absl::GetFlag(FLAGS_disaggregate);
+  BATON_ASSIGN_OR_RETURN(plan.grpc, WithFreePort("--grpc", absl::GetFlag(FLAGS_grpc)));
+  plan.http = absl::GetFlag(FLAGS_http);
+  if (!plan.http.empty()) {
+    BATON_ASSIGN_OR_RETURN(plan.http, WithFreePort("--http", plan.http));
+  }
+  BATON_ASSIGN_OR_RETURN(plan.status, WithFreePort("--status", absl::GetFlag(FLAGS_status)));
+  plan.router_flags = absl::StrSplit(absl::GetFlag(FLAGS_router_flags), ' ', absl::SkipEmpty());
+  plan.prefill_flags = absl::StrSplit(absl::GetFlag(FLAGS_prefill_flags), ' ', absl::SkipEmpty());
+  plan.decode_flags = absl::StrSplit(absl::GetFlag(FLAGS_decode_flags), ' ', absl::SkipEmpty());
+  std::set<std::string> forwarded;
+  for (const char* program : {"router", "prefill", "decode"}) {
+    forwarded.insert(ForwardedTo(program).begin(), ForwardedTo(program).end());
+  }
+  for (const auto& [name, source] : config.sources) {
+    if (source == ConfigSource::kDefault || !forwarded.count(name)) continue;
+    plan.options[name] = absl::FindCommandLineFlag(name)->CurrentValue();
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(plan.model, error)) {
+    return absl::NotFoundError(absl::StrCat("--model ", plan.model, ": there is no such file or folder"));
+  }
+  return plan;
+}
+
+// The cluster in the foreground.
+class Serving {
+ public:
+  Serving(const ClusterPlan& plan, int num_prefill, ShutdownSignals* signals)
+      : plan_(plan),
+        num_prefill_(num_prefill),
+        signals_(signals),
+        supervisor_({.without_environment = {"BATON_CONFIG", "BATON_ADVERTISE"},
+                     .sink = [](absl::string_view line) {
+                       const std::string text = absl::StrCat(line, "\n");
+                       std::fwrite(text.data(), 1, text.size(), stderr);
+                     }}) {}
+
+  int Run(std::vector<ChildSpec> specs) {
+    if (const absl::Status started = supervisor_.Start(std::move(specs)); !started.ok()) {
+      return Fail("serve", started, /*json=*/false);
+    }
+    const absl::Status ready = WaitUntilReady();
+    if (!ready.ok()) {
+      supervisor_.KillAll();
+      while (!supervisor_.ended()) supervisor_.Turn(kPoll);
+      return Fail("serve", ready, /*json=*/false);
+    }
+    supervisor_.KeepAlive();
+    while (!supervisor_.draining()) {
+      supervisor_.Turn(absl::Seconds(1));
+      CheckSignals();
+    }
+    while (!supervisor_.ended()) {
+      supervisor_.Turn(kPoll);
+      CheckSignals();
+    }
+    return supervisor_.clean() ? kExitOk : kExitFailure;
+  }
+
+ private:
+  // First signal: drain; second: kill.
+  void CheckSignals() {
+    while (signals_->Wait(absl::ZeroDuration())) {
+      if (!supervisor_.draining()) {
+        BATON_LOG(INFO) << "draining: running requests have " << absl::FormatDuration(absl::GetFlag(FLAGS_grace))
+                        << "; a second signal ends everything at once";
+        // The programs keep to the grace themselves; killing is for the one that does not.
+        supervisor_.BeginDrain(absl::GetFlag(FLAGS_grace) + absl::Seconds(5));
+      } else {
+        BATON_LOG(WARNING) << "second signal: ending at once";
+        supervisor_.KillAll();
+      }
+    }
+  }
+
+  // OK when all workers serve, or when a signal came in the meantime (then the supervisor is draining).
+  absl::Status WaitUntilReady() {
+    RouterClient client(ReachableAddress(plan_.grpc));
+    const absl::Duration limit = absl::GetFlag(FLAGS_start_timeout);
+    const MonotonicTime deadline = Clock::Real()->Now() + limit;
+    std::string missing = "the router has not answered";
+    while (true) {
+      supervisor_.Turn(kPoll);
+      CheckSignals();
+      if (supervisor_.draining()) return absl::OkStatus();
+      if (supervisor_.failure()) return absl::AbortedError(*supervisor_.failure());
+      if (const auto cluster = client.GetCluster(absl::Milliseconds(500)); cluster.ok()) {
+        missing = Missing(*cluster);
+        if (missing.empty()) {
+          SayReady(*cluster);
+          return absl::OkStatus();
+        }
+      }
+      if (Clock::Real()->Now() > deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("not ready after ", absl::FormatDuration(limit), " (--start-timeout): ", missing));
+      }
+    }
+  }
+
+  // What the cluster still lacks; empty when nothing.
+  std::string Missing(const v1::GetClusterResponse& cluster) const {
+    int prefill = 0;
+    int decode = 0;
+    std::string reason;
+    for (const v1::Worker& worker : cluster.workers()) {
+      if (!worker.ready()) {
+        reason = absl::StrCat("; ", worker.id(), " is not ready: ", worker.reason());
+      } else {
+        ++(worker.role() == "prefill" ? prefill : decode);
+      }
+    }
+    if (prefill < num_prefill_ || decode < plan_.num_decode) {
+      return absl::StrCat(prefill, " of ", num_prefill_, " prefill and ", decode, " of ", plan_.num_decode,
+                          " decode workers are ready", reason);
+    }
+    return cluster.router().ready() ? "" : absl::StrCat("the router is not ready: ", cluster.router().reason());
+  }
+
+  void SayReady(const v1::GetClusterResponse& cluster) const {
+    const std::string line = absl::StrCat(
+        "ready: ", cluster.workers(0).model(), " on ", num_prefill_, " prefill and ", plan_.num_decode, " decode ",
+        plan_.num_decode == 1 ? "worker" : "workers", "; grpc ", plan_.grpc, plan_.http.empty() ? "" : ", http ", plan_.http,
+        ", status ", plan_.status, "\n");
+    std::fputs(line.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+  const ClusterPlan& plan_;
+  const int num_prefill_;
+  ShutdownSignals* const signals_;
+  Supervisor supervisor_;
+};
+
+int RunServe(const ConfigResult& config) {
+  ShutdownSignals signals;
+  SetLogOptions({.process = "serve"});
+  const auto plan = PlanFromFlags(config);
+  if (!plan.ok()) {
+    return Fail("serve", plan.status(), false, absl::IsInvalidArgument(plan.status()) ? kExitUsage : kExitFailure);
+  }
+  auto specs = PlanCluster(*plan);
+  if (!specs.ok()) return Fail("serve", specs.status(), false, kExitUsage);
+  return Serving(*plan, plan->local_prefill ? 0 : plan->num_prefill, &signals).Run(*std::move(specs));
+}
+
+}  // namespace
+
+Command ServeCommand() {
+  return {
+      .name = "serve",
+      .summary = "start a cluster on this machine and keep it running",
+      .spec = {.summary = "Starts one router with prefill and decode workers on this machine, in the foreground. Says 'ready' "
+                          "on standard error when requests are served, starts again what dies, and drains on Ctrl-C or "
+                          "SIGTERM: running requests end first. A second Ctrl-C ends everything at once.",
+               .examples = "  baton serve --model model.gguf --prefill 1 --decode 1\n"
+                           "  baton serve --model model.gguf --local-prefill --grpc 0.0.0.0:9000 --http 0.0.0.0:8000\n"
+                           "  baton serve --model folder/ --prefill 2 --decode 1 --threads 4 --kv-memory 2G\n",
+               .groups = {{"Cluster", {"model", "prefill", "decode", "local_prefill", "disaggregate", "served_model_name"}},
+                          {"Addresses", {"grpc", "http", "status", "transport"}},
+                          {"Workers", {"threads", "kv_memory", "max_context", "kv_dtype", "prefix_cache", "cache_dir",
+                                       "device", "isa", "activations", "chunk_tokens", "max_running"}},
+                          {"Router", {"max_request_bytes"}},
+                          {"Time", {"start_timeout", "grace"}},
+                          {"Everything else", {"router_flags", "prefill_flags", "decode_flags", "log_level", "log_format"}}},
+               .required = {"model"}},
+      .run = RunServe,
+  };
+}
+
+}  // namespace baton::cli
