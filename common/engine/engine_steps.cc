@@ -289,7 +289,10 @@ void EngineCore::Impl::FinishPrefill(Sequence* sequence) {
 void EngineCore::Impl::SampleAndDeliver(const Batch::Entry& entry, const float* logits) {
   auto token =
       sampler_.Sample(std::span(logits, static_cast<size_t>(model_->config().vocab_size)), entry.sequence->sampling);
-  if (!token.ok()) return FailRequest(entry.request, token.status());
+  if (!token.ok()) {
+    blocks_.ForgetPrefix(entry.sequence->table.blocks());  // Whatever spoilt it must not spoil others.
+    return FailRequest(entry.request, token.status());
+  }
   Deliver(entry, *std::move(token));
 }
 

@@ -105,6 +105,12 @@ void BlockAllocator::InsertPrefix(const CacheKey& key, std::span<const int32_t> 
   InsertPrefix(&chain, tokens, blocks);
 }
 
+void BlockAllocator::ForgetPrefix(std::span<const BlockId> blocks) {
+  for (BlockId block : blocks) {
+    if (cache_.Contains(block)) cache_.Remove(block, &free_list_);
+  }
+}
+
 void BlockAllocator::Quarantine(BlockId block) {
   State& state = states_[block];
   BATON_CHECK(state.refs > 0 && !state.quarantined && !cache_.Contains(block)) << "block " << block;

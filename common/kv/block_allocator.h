@@ -56,6 +56,9 @@ class BlockAllocator {
   void InsertPrefix(PrefixChain* chain, std::span<const int32_t> tokens, std::span<const BlockId> blocks);
   void InsertPrefix(const CacheKey& key, std::span<const int32_t> tokens, std::span<const BlockId> blocks);
 
+  // Makes these blocks, and whatever follows them in a chain, unfindable: their contents are in doubt.
+  void ForgetPrefix(std::span<const BlockId> blocks);
+
   // used -> quarantined: the caller's reference is kept by the quarantine until ReleaseQuarantined. The block must not be
   // cached: what is still written to was never verified.
   void Quarantine(BlockId block);

@@ -141,19 +141,22 @@ bool PrefixCache::Evict(std::vector<BlockId>* freed) {
   const BlockId evictable = lists_[kEvictable].first;
   const BlockId victim = evictable != kNoBlock ? evictable : LowestHeld();
   if (victim == kNoBlock) return false;
-  const BlockId parent = entries_[victim].parent;
-  if (parent != kNoBlock) {
-    const Entry& entry = entries_[victim];
+  Remove(victim, freed);
+  return true;
+}
+
+void PrefixCache::Remove(BlockId block, std::vector<BlockId>* freed) {
+  const Entry& entry = entries_[block];
+  if (entry.parent != kNoBlock) {
     if (entry.previous_sibling != kNoBlock) {
       entries_[entry.previous_sibling].next_sibling = entry.next_sibling;
     } else {
-      entries_[parent].first_child = entry.next_sibling;
+      entries_[entry.parent].first_child = entry.next_sibling;
     }
     if (entry.next_sibling != kNoBlock) entries_[entry.next_sibling].previous_sibling = entry.previous_sibling;
-    if (entry.list == kHeld) ChildBecameEvictable(parent);  // It holds its parent no longer.
+    if (entry.list != kEvictable) ChildBecameEvictable(entry.parent);  // It holds its parent no longer.
   }
-  RemoveSubtree(victim, freed);
-  return true;
+  RemoveSubtree(block, freed);
 }
 
 // Where nothing is evictable: the oldest held entry, or one below it, so that as little as possible hangs from it.

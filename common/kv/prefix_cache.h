@@ -67,6 +67,8 @@ class PrefixCache {
   // Forgets the entry to evict next, and what cannot be found without it. Idle blocks among those are appended to `freed`.
   // False when no entry is idle.
   bool Evict(std::vector<BlockId>* freed);
+  // Forgets this entry, and those below it. Idle blocks among them are appended to `freed`.
+  void Remove(BlockId block, std::vector<BlockId>* freed);
   // Forgets everything; idle blocks are appended to `freed`.
   void Clear(std::vector<BlockId>* freed);
 

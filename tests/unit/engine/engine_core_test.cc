@@ -290,6 +290,11 @@ TEST(EngineCore, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
   EXPECT_TRUE(bad.events.empty());
   EXPECT_EQ(good.tokens, RunAlone(spec));
   EXPECT_TRUE(worker.AtBaseline());
+  // Nor does it poison the cache.
+  Heard again;
+  ASSERT_THAT(worker.Generate(3, MakeSpec(RandomTokens(30, 6), 20), &again), IsOk());
+  worker.RunUntilIdle();
+  EXPECT_EQ(again.tokens, RunAlone(MakeSpec(RandomTokens(30, 6), 20)));
 }
 
 // Every layer of every token is reported once, in order of the tokens within a layer, and not before it is there (which

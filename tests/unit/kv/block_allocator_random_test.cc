@@ -169,7 +169,9 @@ class RandomSchedule {
           blocks_.UnrefAll(h.blocks);
         }
       } else if (!held_.empty()) {
-        blocks_.UnrefAll(TakeHeld().blocks);
+        const Held h = TakeHeld();
+        if (rng_() % 8 == 0) blocks_.ForgetPrefix(std::span(h.blocks).subspan(rng_() % h.blocks.size()));
+        blocks_.UnrefAll(h.blocks);
       }
       blocks_.CheckInvariants();
     }

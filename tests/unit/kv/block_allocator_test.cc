@@ -221,6 +221,21 @@ TEST(BlockAllocator, APinOutlivesTheQuarantine) {
   EXPECT_EQ(blocks.counts().free, 1);
 }
 
+TEST(BlockAllocator, ForgottenBlocksTakeWhatFollowsAlong) {
+  BlockAllocator blocks(6, kBlock, true);
+  const auto chain = Cache(blocks, Tokens(3 * kBlock));
+  const auto held = blocks.MatchPrefix(Key(), Tokens(2 * kBlock), 32);
+  blocks.ForgetPrefix(std::span(held).subspan(1));
+  blocks.CheckInvariants();
+  EXPECT_EQ(blocks.prefix_cache().num_entries(), 1);
+  EXPECT_EQ(blocks.counts().free, 4);
+  blocks.UnrefAll(held);
+  blocks.CheckInvariants();
+  EXPECT_EQ(blocks.counts().cached, 1);
+  blocks.ForgetPrefix(chain);
+  EXPECT_EQ(blocks.counts().free, 6);
+}
+
 TEST(BlockAllocator, ClearForgetsEverythingCached) {
   BlockAllocator blocks(4, kBlock, true);
   Cache(blocks, Tokens(2 * kBlock));
