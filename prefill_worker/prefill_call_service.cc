@@ -107,7 +107,13 @@ void PrefillCall::BeginTransfer(EngineCore& core) {
 
 void PrefillCall::OnProgress(EngineCore& core, const PrefillProgress& progress) {
   BeginTransfer(core);
-  sender_->Push(transfer_, progress.layer_begin, progress.layer_end, progress.token_begin, progress.token_end);
+  // Frames are whole blocks; a chunk that shares its rows with other prompts ends anywhere. What is left of a block goes with
+  // the next chunk, or with the end of the prompt.
+  const int block_size = runtime_->pool()->layout().block_size;
+  const int begin = progress.token_begin - progress.token_begin % block_size;
+  const int num_tokens = start_.tokens_size() - 1;
+  const int end = progress.token_end == num_tokens ? num_tokens : progress.token_end - progress.token_end % block_size;
+  if (begin < end) sender_->Push(transfer_, progress.layer_begin, progress.layer_end, begin, end);
 }
 
 void PrefillCall::OnPrefilled(EngineCore& core, const absl::Status& status) {

@@ -22,7 +22,9 @@ class Engine::Impl {
     thread_ = Thread(thread_name, [this] { Run(); });
   }
 
-  ~Impl() {
+  ~Impl() { Stop(); }
+
+  void Stop() {
     inbox_.Close();
     stopping_.store(true);
     thread_.Join();
@@ -80,6 +82,7 @@ class Engine::Impl {
 Engine::Engine(std::unique_ptr<EngineCore> core, std::string thread_name, size_t inbox_capacity)
     : impl_(std::make_unique<Impl>(std::move(core), thread_name, inbox_capacity)) {}
 Engine::~Engine() = default;
+void Engine::Stop() { impl_->Stop(); }
 
 bool Engine::TryPost(Task task) { return impl_->inbox().TryPush(std::move(task)); }
 bool Engine::Post(Task task) { return impl_->inbox().ForcePush(std::move(task)); }

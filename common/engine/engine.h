@@ -15,8 +15,11 @@ namespace baton {
 class Engine {
  public:
   Engine(std::unique_ptr<EngineCore> core, std::string thread_name, size_t inbox_capacity = 4096);
-  // Stops the thread; queued closures that were not run are destroyed.
+  // As Stop.
   ~Engine();
+  // Ends and joins the thread; queued closures that were not run are destroyed, later ones are refused. Idempotent. What
+  // closures and sinks refer to must live until it has returned. Not on the engine thread.
+  void Stop();
 
   using Task = std::function<void(EngineCore&)>;
   // For new work. False, with nothing run, when the inbox is full or the engine is stopped. Any thread.

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handoff between real services over loopback, driven message by message: what the router does is the test's.
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/worker_pair.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using namespace ::baton::testing;
+using ::testing::HasSubstr;
+
+class HandoffTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = std::filesystem::path(::testing::TempDir()) / "handoff_test.gguf";
+    TinyModelOptions model;
+    model.num_layers = 3;
+    const std::string bytes = TinyModel(model).Build();
+    std::ofstream(path_, std::ios::binary) << bytes;
+  }
+
+  WorkerOptions Options(internal::WorkerRole role, int64_t kv_bytes = 4 << 20) const {
+    WorkerOptions options;
+    options.role = role;
+    options.model_path = path_.string();
+    options.backend.num_threads = 1;
+    options.kv_memory_bytes = kv_bytes;
+    options.engine.max_step_rows = 64;
+    options.engine.panel_rows = 16;
+    options.transfer_timeout = absl::Seconds(5);
+    return options;
+  }
+
+  static std::vector<int32_t> Prompt(uint32_t seed, int num_tokens) {
+    std::mt19937 rng(seed);
+    std::vector<int32_t> tokens(num_tokens);
+    for (int32_t& token : tokens) token = static_cast<int32_t>(3 + rng() % 256);
+    return tokens;
+  }
+
+  // One request through a landing; the tokens.
+  static std::optional<std::vector<int32_t>> Disaggregated(TestPrefillWorker& p, TestDecodeWorker& d, uint64_t id,
+                                                           const std::vector<int32_t>& prompt, int max_tokens) {
+    auto decode = OpenDecode(d.server->address());
+    const auto start = MakeStart(*d.runtime, id, prompt, max_tokens, /*local=*/false);
+    decode->Send(start);
+    const auto landing = decode->Next();
+    if (!landing.has_value()) return std::nullopt;
+    if (landing->has_landing()) {
+      auto prefill = OpenPrefill(p.server->address());
+      prefill->Send(MakePrefill(start, landing->landing()));
+      const auto done = prefill->Next();
+      EXPECT_TRUE(done.has_value() && done->has_done()) << (done ? done->DebugString() : "no answer");
+    }
+    return ReadTokens(decode.get());
+  }
+
+  static std::optional<std::vector<int32_t>> Local(TestDecodeWorker& d, uint64_t id, const std::vector<int32_t>& prompt,
+                                                   int max_tokens) {
+    auto decode = OpenDecode(d.server->address());
+    decode->Send(MakeStart(*d.runtime, id, prompt, max_tokens, /*local=*/true));
+    return ReadTokens(decode.get());
+  }
+
+  static bool AtBaseline(const WorkerRuntime& runtime) {
+    return Eventually([&] {
+      const EngineStats stats = const_cast<WorkerRuntime&>(runtime).engine()->stats();
+      return stats.blocks.free + stats.blocks.cached == stats.blocks.total && stats.running == 0 && stats.waiting == 0 &&
+             stats.landing == 0;
+    });
+  }
+
+  std::filesystem::path path_;
+};
+
+TEST_F(HandoffTest, IdsEqualLocalPrefillForEveryLength) {
+  TestPrefillWorker p(Options(internal::PREFILL));
+  TestDecodeWorker d(Options(internal::DECODE));
+  TestDecodeWorker alone(Options(internal::DECODE));
+  uint64_t id = 0;
+  for (const int length : {1, 2, 15, 16, 17, 18, 32, 33, 64, 65, 129, 200}) {
+    const std::vector<int32_t> prompt = Prompt(length, length);
+    const auto want = Local(alone, ++id, prompt, 12);
+    ASSERT_TRUE(want.has_value());
+    EXPECT_EQ(Disaggregated(p, d, ++id, prompt, 12), want) << length << " tokens";
+    EXPECT_EQ(Disaggregated(p, d, ++id, prompt, 12), want) << length << " tokens, again with a prefix hit";
+  }
+  EXPECT_TRUE(AtBaseline(*p.runtime));
+  EXPECT_TRUE(AtBaseline(*d.runtime));
+}
+
+TEST_F(HandoffTest, TheTransferHasExactlyTheTokensBytes) {
+  TestPrefillWorker p(Options(internal::PREFILL));
+  TestDecodeWorker d(Options(internal::DECODE));
+  auto decode = OpenDecode(d.server->address());
+  const auto start = MakeStart(*d.runtime, 1, Prompt(1, 43), 2, false);
+  decode->Send(start);
+  const auto landing = decode->Next();
+  ASSERT_TRUE(landing.has_value() && landing->has_landing());
+  auto prefill = OpenPrefill(p.server->address());
+  prefill->Send(MakePrefill(start, landing->landing()));
+  const auto done = prefill->Next();
+  ASSERT_TRUE(done.has_value() && done->has_done());
+  const auto landed = decode->Next();
+  ASSERT_TRUE(landed.has_value() && landed->has_landed());
+  const int64_t bytes = 42 * static_cast<int64_t>(d.runtime->pool()->layout().token_bytes());
+  EXPECT_EQ(landed->landed().kv_bytes(), bytes);
+  EXPECT_EQ(done->done().kv_bytes(), bytes);
+  EXPECT_EQ(landed->landed().transport(), "grpc");
+}
+
+TEST_F(HandoffTest, StopAtEveryMomentFreesEverything) {
+  TestPrefillWorker p(Options(internal::PREFILL));
+  TestDecodeWorker d(Options(internal::DECODE));
+  for (int moment = 0; moment < 24; ++moment) {
+    auto decode = OpenDecode(d.server->address());
+    const auto start = MakeStart(*d.runtime, 100 + moment, Prompt(moment, 150 + moment), 40, false);
+    decode->Send(start);
+    const auto landing = decode->Next();
+    ASSERT_TRUE(landing.has_value() && landing->has_landing());
+    auto prefill = OpenPrefill(p.server->address());
+    prefill->Send(MakePrefill(start, landing->landing()));
+    if (moment % 3 == 1) {
+      ASSERT_TRUE(prefill->Next().has_value());
+    }
+    if (moment % 3 == 2) {
+      for (int i = 0; i < moment; ++i) ASSERT_TRUE(decode->Next().has_value());
+    }
+    if (moment % 2 == 0) {
+      internal::DecodeRequest stop;
+      stop.mutable_stop();
+      decode->Send(stop);
+      internal::PrefillRequest cancel;
+      cancel.mutable_cancel();
+      prefill->Send(cancel);
+    } else {
+      decode->stream()->Cancel();
+      prefill->stream()->Cancel();
+    }
+  }
+  EXPECT_TRUE(AtBaseline(*p.runtime));
+  EXPECT_TRUE(AtBaseline(*d.runtime));
+  EXPECT_TRUE(Eventually([&] { return p.service->num_open_calls() == 0 && d.service->num_open_calls() == 0; }));
+  const auto want = Local(d, 1, Prompt(7, 100), 8);
+  EXPECT_EQ(Disaggregated(p, d, 2, Prompt(7, 100), 8), want);
+}
+
+TEST_F(HandoffTest, ANewAttemptFencesTheOldOne) {
+  TestPrefillWorker p1(Options(internal::PREFILL));
+  TestPrefillWorker p2(Options(internal::PREFILL));
+  TestDecodeWorker d(Options(internal::DECODE));
+  const std::vector<int32_t> prompt = Prompt(3, 180);
+  auto decode = OpenDecode(d.server->address());
+  const auto start = MakeStart(*d.runtime, 1, prompt, 10, false);
+  decode->Send(start);
+  const auto first = decode->Next();
+  ASSERT_TRUE(first.has_value() && first->has_landing());
+  internal::DecodeRequest attempt;
+  attempt.mutable_attempt()->set_attempt(2);
+  decode->Send(attempt);
+  const auto second = decode->Next();
+  ASSERT_TRUE(second.has_value() && second->has_landing());
+  EXPECT_EQ(second->landing().attempt(), 2);
+  // The old attempt's writer comes late; what it sends is dropped.
+  auto late = OpenPrefill(p1.server->address());
+  late->Send(MakePrefill(start, first->landing()));
+  ASSERT_TRUE(late->Next().has_value());
+  auto prefill = OpenPrefill(p2.server->address());
+  prefill->Send(MakePrefill(start, second->landing()));
+  const auto landed = decode->Next();
+  ASSERT_TRUE(landed.has_value() && landed->has_landed()) << (landed ? landed->DebugString() : "nothing");
+  EXPECT_EQ(landed->landed().attempt(), 2);
+  // And an attempt after Landed is answered as landed.
+  attempt.mutable_attempt()->set_attempt(3);
+  decode->Send(attempt);
+  const auto ids = ReadTokens(decode.get());
+  EXPECT_EQ(ids, Local(d, 2, prompt, 10));
+}
+
+TEST_F(HandoffTest, AWriterThatNeverComesTimesOut) {
+  WorkerOptions options = Options(internal::DECODE);
+  options.transfer_timeout = absl::Milliseconds(200);
+  TestDecodeWorker d(options);
+  auto decode = OpenDecode(d.server->address());
+  decode->Send(MakeStart(*d.runtime, 1, Prompt(1, 100), 4, false));
+  const auto landing = decode->Next();
+  ASSERT_TRUE(landing.has_value() && landing->has_landing());
+  const auto refused = decode->Next();
+  ASSERT_TRUE(refused.has_value() && refused->has_refused());
+  EXPECT_EQ(refused->refused().code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(refused->refused().message(), HasSubstr("transfer timeout"));
+  EXPECT_FALSE(decode->Next().has_value());
+  EXPECT_TRUE(AtBaseline(*d.runtime));
+}
+
+TEST_F(HandoffTest, ADeadDecodeWorkerFailsThePrefill) {
+  TestPrefillWorker p(Options(internal::PREFILL));
+  auto d = std::make_unique<TestDecodeWorker>(Options(internal::DECODE));
+  internal::DecodeRequest start = MakeStart(*d->runtime, 1, Prompt(1, 100), 4, false);
+  internal::LandingEvent landing;
+  {
+    auto decode = OpenDecode(d->server->address());
+    decode->Send(start);
+    const auto event = decode->Next();
+    ASSERT_TRUE(event.has_value() && event->has_landing());
+    landing = event->landing();
+  }
+  d.reset();
+  auto prefill = OpenPrefill(p.server->address());
+  prefill->Send(MakePrefill(start, landing));
+  const auto failed = prefill->Next();
+  ASSERT_TRUE(failed.has_value() && failed->has_failed());
+  EXPECT_EQ(failed->failed().code(), static_cast<int>(absl::StatusCode::kUnavailable)) << failed->DebugString();
+  EXPECT_TRUE(AtBaseline(*p.runtime));
+}
+
+TEST_F(HandoffTest, MalformedStartsAreRefusedAndCostNothing) {
+  TestDecodeWorker d(Options(internal::DECODE));
+  const auto refusal = [&](const std::function<void(internal::DecodeStart*)>& change) {
+    auto decode = OpenDecode(d.server->address());
+    internal::DecodeRequest request = MakeStart(*d.runtime, 9, Prompt(1, 20), 4, true);
+    change(request.mutable_start());
+    decode->Send(request);
+    const auto event = decode->Next();
+    return event.has_value() && event->has_refused() ? event->refused() : internal::Error();
+  };
+  const auto code = [](absl::StatusCode status) { return static_cast<int>(status); };
+  internal::Error error = refusal([](auto* s) { s->clear_tokens(); });
+  EXPECT_EQ(error.code(), code(absl::StatusCode::kInvalidArgument));
+  error = refusal([](auto* s) { s->set_tokens(3, 320); });
+  EXPECT_EQ(error.code(), code(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(error.message(), HasSubstr("tokens[3]: id 320"));
+  error = refusal([](auto* s) { s->set_tokens(0, -1); });
+  EXPECT_THAT(error.message(), HasSubstr("id -1"));
+  error = refusal([](auto* s) { s->set_model_fingerprint("other"); });
+  EXPECT_EQ(error.code(), code(absl::StatusCode::kFailedPrecondition));
+  error = refusal([](auto* s) { s->set_num_prompt_tokens(21); });
+  EXPECT_THAT(error.message(), HasSubstr("num_prompt_tokens 21"));
+  error = refusal([](auto* s) { s->mutable_sampling()->set_top_p(std::nan("")); });
+  EXPECT_THAT(error.message(), HasSubstr("top_p"));
+  error = refusal([](auto* s) {
+    for (int i = 0; i < 600; ++i) s->add_tokens(5);
+  });
+  EXPECT_THAT(error.message(), HasSubstr("over the context"));
+  EXPECT_TRUE(AtBaseline(*d.runtime));
+}
+
+TEST_F(HandoffTest, ManyAtOnceEqualEachAlone) {
+  TestPrefillWorker p(Options(internal::PREFILL));
+  TestDecodeWorker d(Options(internal::DECODE));
+  TestDecodeWorker alone(Options(internal::DECODE));
+  constexpr int kRequests = 16;
+  std::vector<std::unique_ptr<DecodeStream>> decodes;
+  std::vector<std::unique_ptr<PrefillStream>> prefills;
+  std::vector<internal::DecodeRequest> starts;
+  for (int i = 0; i < kRequests; ++i) {
+    decodes.push_back(OpenDecode(d.server->address()));
+    starts.push_back(MakeStart(*d.runtime, 10 + i, Prompt(i % 4, 20 + 7 * i), 20, i % 5 == 4));
+    decodes.back()->Send(starts.back());
+  }
+  for (int i = 0; i < kRequests; ++i) {
+    if (i % 5 == 4) continue;
+    const auto event = decodes[i]->Next();
+    ASSERT_TRUE(event.has_value());
+    if (!event->has_landing()) continue;
+    prefills.push_back(OpenPrefill(p.server->address()));
+    prefills.back()->Send(MakePrefill(starts[i], event->landing()));
+  }
+  for (int i = 0; i < kRequests; ++i) {
+    const auto ids = ReadTokens(decodes[i].get());
+    ASSERT_TRUE(ids.has_value()) << i;
+    EXPECT_EQ(ids, Local(alone, 100 + i, Prompt(i % 4, 20 + 7 * i), 20)) << i;
+  }
+}
+
+}  // namespace
+}  // namespace baton
