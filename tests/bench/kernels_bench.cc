@@ -183,7 +183,7 @@ void BM_QkvEpilogue(benchmark::State& state) {
 
 double BestLoopRate(PeakLoop loop) {
   double best = 0;
-  for (int i = 0; loop != nullptr && i < 200; ++i) {
+  for (int i = 0; loop != nullptr && i < 5000; ++i) {
     const double begin = ThreadSeconds();
     const double work = loop(20000);
     best = std::max(best, work / (ThreadSeconds() - begin));

@@ -81,7 +81,7 @@ TileSource WidenTile(const AttentionWork& work, const TileSource& pool, int64_t 
 
 // scores[r][16 v ..] for N vectors of keys from `first`.
 template <FloatType T, int R, int N>
-inline void Scores(const float* const* q, int64_t head_dim, const TileSource& tile, int first,
+BATON_ALWAYS_INLINE void Scores(const float* const* q, int64_t head_dim, const TileSource& tile, int first,
                    float (*scores)[kKeyTile]) {
   V acc[R][N];
 #pragma GCC unroll 6
@@ -99,7 +99,7 @@ inline void Scores(const float* const* q, int64_t head_dim, const TileSource& ti
 
 // o[r] (N vectors from column 16 first) = o[r] * correction[r] + sum over keys of p[r][j] v[j].
 template <FloatType T, int R, int N>
-inline void Values(const float (*p)[kKeyTile], const float* correction, int64_t num_keys, const TileSource& tile,
+BATON_ALWAYS_INLINE void Values(const float (*p)[kKeyTile], const float* correction, int64_t num_keys, const TileSource& tile,
                    int first, float* const* o) {
   V acc[R][N];
 #pragma GCC unroll 6
@@ -126,7 +126,7 @@ inline void Values(const float (*p)[kKeyTile], const float* correction, int64_t 
 
 // Soft-max step of one line over `num_vectors` vectors of scores of which `num_keys` are its own: p in place of the
 // scores, and the line's new maximum and (not yet rescaled) sum.
-inline void SoftmaxLine(float* scores, int num_vectors, int64_t num_keys, float old_max, float* new_max, float* sum) {
+BATON_ALWAYS_INLINE void SoftmaxLine(float* scores, int num_vectors, int64_t num_keys, float old_max, float* new_max, float* sum) {
   const V minus_infinity = Set(-__builtin_inff());
   V s[kTileVectors];
   V largest = Set(old_max);

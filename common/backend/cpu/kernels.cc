@@ -106,6 +106,7 @@ QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_t
   };
   QuantisedRows x;
   x.in = in;
+  x.ld = rows;
   x.hi = reinterpret_cast<int8_t*>(take(rows * in));
   x.lo = two_terms ? reinterpret_cast<int8_t*>(take(rows * in)) : nullptr;
   x.scale = reinterpret_cast<float*>(take(rows * groups * 4));

@@ -47,18 +47,19 @@ struct QuantMatrix {
 // lo), 32639 steps; but a group whose largest value is at most lo_threshold times the row's root mean square has lo = 0
 // and 127 steps, and a kernel skips the second product where no row has one: the error of a group grows with its largest
 // value, so a few groups with outliers carry nearly all of it. Which groups these are depends on the row alone.
-// Arrays are row-major. A group that holds a value that is not finite gets a NaN scale, so that the product shows it.
+// A group that holds a value that is not finite gets a NaN scale, so that the product shows it.
 struct QuantisedRows {
   int64_t in;
+  int64_t ld;           // Rows there is room for: the group arrays below have a group's rows side by side.
   int8_t* hi;           // [rows, in]
   int8_t* lo;           // [rows, in], or null: one term.
-  float* scale;         // [rows, in / 32]
-  float* scale_hi;      // [rows, in / 32]: 256 scale. Two terms only.
-  float* scaled_sum;    // [rows, in / 32]: scale times the sum of the integers
-  float* scaled_sum16;  // [rows, in / 16]
-  int32_t* neg_sum;     // [rows, in / 32]: minus the sum of the integers
-  int32_t* neg_sum16;   // [rows, in / 16]
-  uint8_t* lo_used;     // [rows, in / 32]: 1 where lo is not all zero by the rule above. Two terms only.
+  float* scale;         // [in / 32, ld]
+  float* scale_hi;      // [in / 32, ld]: 256 scale. Two terms only.
+  float* scaled_sum;    // [in / 32, ld]: scale times the sum of the integers
+  float* scaled_sum16;  // [in / 16, ld]
+  int32_t* neg_sum;     // [in / 32, ld]: minus the sum of the integers
+  int32_t* neg_sum16;   // [in / 16, ld]
+  uint8_t* lo_used;     // [in / 32, ld]: 1 where lo is not all zero by the rule above. Two terms only.
   float lo_threshold;   // 0: every group has two terms.
 };
 

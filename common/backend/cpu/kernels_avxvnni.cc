@@ -4,6 +4,9 @@
 #define BATON_VEC_VNNI 1
 #include "common/backend/cpu/vec_avx2.h"
 #include "common/backend/cpu/rows_impl.h"
+#include "common/backend/cpu/quant_format_impl.h"
+#include "common/backend/cpu/linear_small_impl.h"
+#include "common/backend/cpu/linear_panel_impl.h"
 #include "common/backend/cpu/linear_quant_impl.h"
 #include "common/backend/cpu/linear_float_impl.h"
 #include "common/backend/cpu/attention_impl.h"

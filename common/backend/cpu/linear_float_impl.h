@@ -22,7 +22,7 @@ struct VectorSource {
 
 // acc[r][v] += sum over k of x[r][k] source(k, v), in order of k.
 template <int R, int N, class Source>
-inline void FmaBlock(const float* const* x, int64_t steps, const Source& source, V (&acc)[R][N]) {
+BATON_ALWAYS_INLINE void FmaBlock(const float* const* x, int64_t steps, const Source& source, V (&acc)[R][N]) {
   const float* row[R];
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) row[r] = x[r];

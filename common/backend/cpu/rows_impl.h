@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise operations over a vec_*.h; included by one .cc per instruction set.
 
+// For what must not leave its sums in memory; the compiler's own limits are reached in files of many instantiations.
+#define BATON_ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace baton::cpu {
 namespace {
 
@@ -68,9 +71,8 @@ void RmsNormRows(const float* x, int64_t ldx, const float* weight, float eps, in
   for (int64_t row = row_begin; row < row_end; ++row) NormRow(x + row * ldx, weight, eps, n, y + row * ldy);
 }
 
-// One group of 32 values to integers; `group` counts groups over all rows. `limit`: two terms where the largest
-// magnitude is above it.
-inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64_t group) {
+// Group g of a row to integers. `limit`: two terms where the largest magnitude is above it.
+inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64_t row, int64_t g) {
   const W magnitude_mask = SetI(0x7fffffff);
   const int32_t largest = ReduceMaxI(MaxI(AndI(Bits(a), magnitude_mask), AndI(Bits(b), magnitude_mask)));
   float amax;
@@ -88,6 +90,8 @@ inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64
   const bool zero = inverse == 0.0f;  // Also keeps NaN and infinity from the conversion to integers.
   W qa = zero ? ZeroI() : ToInt(Mul(a, Set(inverse)));
   W qb = zero ? ZeroI() : ToInt(Mul(b, Set(inverse)));
+  const int64_t at = row * out.in + g * 32;
+  const int64_t i = g * out.ld + row;
   if (out.lo != nullptr) {
     if (!two) {
       qa = Shl<8>(qa);
@@ -96,24 +100,25 @@ inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64
     }
     const W ha = Sar<8>(AddI(qa, SetI(128)));
     const W hb = Sar<8>(AddI(qb, SetI(128)));
-    StoreI8(out.hi + group * 32, ha);
-    StoreI8(out.hi + group * 32 + 16, hb);
-    StoreI8(out.lo + group * 32, SubI(qa, Shl<8>(ha)));
-    StoreI8(out.lo + group * 32 + 16, SubI(qb, Shl<8>(hb)));
-    out.scale_hi[group] = scale * 256.0f;
-    out.lo_used[group] = two;
+    StoreI8(out.hi + at, ha);
+    StoreI8(out.hi + at + 16, hb);
+    StoreI8(out.lo + at, SubI(qa, Shl<8>(ha)));
+    StoreI8(out.lo + at + 16, SubI(qb, Shl<8>(hb)));
+    out.scale_hi[i] = scale * 256.0f;
+    out.lo_used[i] = two;
   } else {
-    StoreI8(out.hi + group * 32, qa);
-    StoreI8(out.hi + group * 32 + 16, qb);
+    StoreI8(out.hi + at, qa);
+    StoreI8(out.hi + at + 16, qb);
   }
   const int32_t sum_a = ReduceAddI(qa), sum_b = ReduceAddI(qb);
-  out.scale[group] = scale;
-  out.neg_sum16[2 * group] = -sum_a;
-  out.neg_sum16[2 * group + 1] = -sum_b;
-  out.neg_sum[group] = -(sum_a + sum_b);
-  out.scaled_sum16[2 * group] = scale * static_cast<float>(sum_a);
-  out.scaled_sum16[2 * group + 1] = scale * static_cast<float>(sum_b);
-  out.scaled_sum[group] = scale * static_cast<float>(sum_a + sum_b);
+  const int64_t i16 = 2 * g * out.ld + row;
+  out.scale[i] = scale;
+  out.neg_sum16[i16] = -sum_a;
+  out.neg_sum16[i16 + out.ld] = -sum_b;
+  out.neg_sum[i] = -(sum_a + sum_b);
+  out.scaled_sum16[i16] = scale * static_cast<float>(sum_a);
+  out.scaled_sum16[i16 + out.ld] = scale * static_cast<float>(sum_b);
+  out.scaled_sum[i] = scale * static_cast<float>(sum_a + sum_b);
 }
 
 inline bool NeedsLimit(const QuantisedRows& out) { return out.lo != nullptr && out.lo_threshold > 0.0f; }
@@ -133,7 +138,7 @@ void QuantiseRows(const float* x, int64_t ldx, int64_t row_begin, int64_t row_en
       limit = LimitOf(sum, *out);
     }
     for (int64_t g = 0; g < groups; ++g) {
-      QuantiseGroup(Load(p + g * 32), Load(p + g * 32 + 16), limit, *out, row * groups + g);
+      QuantiseGroup(Load(p + g * 32), Load(p + g * 32 + 16), limit, *out, row, g);
     }
   }
 }
@@ -156,7 +161,7 @@ void RmsNormQuantiseRows(const float* x, int64_t ldx, const float* weight, float
     for (int64_t g = 0; g < groups; ++g) {
       const float* w = weight + g * 32;
       QuantiseGroup(Mul(Mul(Load(p + g * 32), scale), Load(w)), Mul(Mul(Load(p + g * 32 + 16), scale), Load(w + 16)),
-                    limit, *out, row * groups + g);
+                    limit, *out, row, g);
     }
   }
 }

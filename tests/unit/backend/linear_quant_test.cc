@@ -198,17 +198,19 @@ TEST_P(LinearQuantTest, RoundingOfActivations) {
     q.view.lo_threshold = 0;
     k().quantise_rows(x.data(), in, 0, rows, &q.view);
     for (size_t g = 0; g < x.size() / 32; ++g) {
+      const size_t row = g / 3, group = g % 3;  // The group arrays hold a group's rows side by side.
+      const size_t at = group * rows + row, at16 = 2 * group * rows + row;
       float amax = 0;
       int32_t sum = 0;
       for (size_t i = g * 32; i < g * 32 + 32; ++i) amax = std::max(amax, std::fabs(x[i]));
       for (size_t i = g * 32; i < g * 32 + 32; ++i) {
         const int value = two_terms ? 256 * q.view.hi[i] + q.view.lo[i] : q.view.hi[i];
         sum += value;
-        ASSERT_NEAR(static_cast<float>(value) * q.view.scale[g], x[i], amax / (two_terms ? 65278 : 254) * 1.001f);
+        ASSERT_NEAR(static_cast<float>(value) * q.view.scale[at], x[i], amax / (two_terms ? 65278 : 254) * 1.001f);
       }
-      ASSERT_EQ(q.view.neg_sum[g], -sum);
-      ASSERT_EQ(q.view.neg_sum16[2 * g] + q.view.neg_sum16[2 * g + 1], -sum);
-      ASSERT_EQ(q.view.scaled_sum[g], q.view.scale[g] * static_cast<float>(sum));
+      ASSERT_EQ(q.view.neg_sum[at], -sum);
+      ASSERT_EQ(q.view.neg_sum16[at16] + q.view.neg_sum16[at16 + rows], -sum);
+      ASSERT_EQ(q.view.scaled_sum[at], q.view.scale[at] * static_cast<float>(sum));
     }
   }
 }
