@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain fp32 reference against values computed by another program (tests/golden).
+// The plain fp32 reference, and the serving path on unquantised weights, against values computed by another program.
 #include <cmath>
+#include <cstdlib>
 
 #include "common/backend/reference_ops.h"
 #include "common/model/logits_probe.h"
@@ -57,7 +58,7 @@ TEST(GoldenReferenceTest, SmolLm2) {
   const auto path = testing::FindSmolLm2();
   if (!path.has_value()) GTEST_SKIP() << "no SmolLM2 model file: deploy/fetch_model fetches it";
   ASSERT_OK_AND_ASSIGN(const auto probe, LogitsProbe::Open(*path, ReferenceOptions()));
-  // Long prompts take a minute here: tests/bench/accuracy runs them all.
+  // The long prompts take a minute here: BATON_TEST_ALL=1 includes them.
   const size_t max_tokens = std::getenv("BATON_TEST_ALL") != nullptr ? 100000 : 128;
   for (const GoldenCase& c : testing::LoadSmolLm2Golden()) {
     if (c.prompt_ids.size() > max_tokens) continue;
@@ -85,13 +86,16 @@ TEST(GoldenReferenceTest, SmolLm2) {
   }
 }
 
-class GoldenTinyTest : public ::testing::TestWithParam<const char*> {};
+class GoldenTinyTest : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
-TEST_P(GoldenTinyTest, ReferenceAgrees) {
+TEST_P(GoldenTinyTest, Agrees) {
   const auto folder = testing::FindTinyModels();
   if (!folder.has_value()) GTEST_SKIP() << "the tiny models are not on this machine";
-  const std::string path = *folder + "/" + GetParam();
-  ASSERT_OK_AND_ASSIGN(const auto probe, LogitsProbe::Open(path, ReferenceOptions()));
+  const auto& [name, backend] = GetParam();
+  const std::string path = *folder + "/" + name;
+  LogitsProbeOptions options = ReferenceOptions();
+  options.backend = backend;
+  ASSERT_OK_AND_ASSIGN(const auto probe, LogitsProbe::Open(path, options));
   for (const GoldenTinyCase& c : testing::LoadTinyGolden(path)) {
     const int num_prompt = static_cast<int>(c.prompt_ids.size());
     const auto sink = [&](int position, std::span<const float> logits) {
@@ -114,8 +118,9 @@ TEST_P(GoldenTinyTest, ReferenceAgrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, GoldenTinyTest,
-                         ::testing::Values("llama3_rope_scaled", "llama_tied_gqa", "mistral_head_dim", "qwen2_bias",
-                                           "qwen3_qk_norm"));
+                         ::testing::Combine(::testing::Values("llama3_rope_scaled", "llama_tied_gqa",
+                                                              "mistral_head_dim", "qwen2_bias", "qwen3_qk_norm"),
+                                            ::testing::Values("reference", "cpu")));
 
 }  // namespace
 }  // namespace baton
