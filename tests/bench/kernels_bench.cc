@@ -11,6 +11,7 @@
 #include <random>
 
 #include "common/backend/cpu/calibration.h"
+#include "common/backend/cpu/onednn_linear.h"
 #include "tests/unit/backend/kernels_test_support.h"
 
 namespace baton::cpu {
@@ -99,6 +100,31 @@ void BM_LinearFloat(benchmark::State& state) {
         {&w.matrix, x.data(), in, 0, rows, 0, w.matrix.num_tiles, y.data(), out, Epilogue::kStore});
   });
   SetRate(state, 2.0 * static_cast<double>(rows * out * in) / time.seconds(), g_peaks.fp32_flops);
+}
+
+// Arguments: rows, outputs, inputs, bf16. Panels of OneDnnLinear::kRows rows, rounding of the input included.
+void BM_LinearOneDnn(benchmark::State& state) {
+  const int64_t rows = state.range(0), out = state.range(1), in = state.range(2);
+  std::mt19937 rng(1);
+  const std::vector<float> w = RandomFloats(rng, in), x = RandomFloats(rng, rows * in);
+  auto linear = OneDnnLinear::Create([&](int64_t, float* row) { std::copy(w.begin(), w.end(), row); }, out, in,
+                                     state.range(3) != 0);
+  if (!linear.ok()) {
+    state.SkipWithError(linear.status().ToString().c_str());
+    return;
+  }
+  std::vector<float> y(static_cast<size_t>(rows * out));
+  const std::shared_ptr<uint8_t[]> scratch = AllocateAligned((*linear)->scratch_bytes());
+  BestTime time;
+  time.Run(state, [&] {
+    for (int64_t r = 0; r < rows; r += OneDnnLinear::kRows) {
+      (*linear)->Run(*g_kernels, x.data() + r * in, in, std::min(rows - r, OneDnnLinear::kRows), y.data() + r * out, out,
+                     Epilogue::kStore, scratch.get());
+    }
+  });
+  SetRate(state, 2.0 * static_cast<double>(rows * out * in) / time.seconds(),
+          state.range(3) != 0 ? g_peaks.bf16_flops : g_peaks.fp32_flops);
+  state.SetLabel((*linear)->implementation());
 }
 
 struct AttentionSetup {
@@ -212,9 +238,17 @@ void RegisterLinear() {
   const std::pair<int64_t, int64_t> shapes[] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}};
   for (auto [out, in] : shapes) {
     for (int64_t terms : {0, 1, 2}) {
-      for (int64_t rows : {1, 8, 32, 512}) {
+      for (int64_t rows : {1, 8, 32, 64, 512}) {
         benchmark::RegisterBenchmark("linear_q4_1", BM_LinearQuantised)
             ->ArgNames({"rows", "out", "in", "terms", "type"})->Args({rows, out, in, terms, q4_1})->UseManualTime();
+      }
+    }
+  }
+  for (auto [out, in] : shapes) {
+    for (int64_t bf16 : {0, 1}) {
+      for (int64_t rows : {64, 512}) {
+        benchmark::RegisterBenchmark("linear_onednn", BM_LinearOneDnn)
+            ->ArgNames({"rows", "out", "in", "bf16"})->Args({rows, out, in, bf16})->UseManualTime();
       }
     }
   }

@@ -6,3 +6,4 @@ baton_test(backend_linear_quant_test SRCS linear_quant_test.cc DEPS baton_test_k
 baton_test(backend_attention_kernels_test SRCS attention_kernels_test.cc DEPS baton_test_kernels)
 baton_test(backend_row_kernels_test SRCS row_kernels_test.cc DEPS baton_test_kernels)
 baton_test(backend_thread_pool_test SRCS thread_pool_test.cc DEPS baton_cpu_kernels)
+baton_test(backend_onednn_linear_test SRCS onednn_linear_test.cc DEPS baton_test_kernels baton_cpu_onednn)
