@@ -145,7 +145,8 @@ class RequestFlow {
   void OnTokens(internal::TokensEvent event, MonotonicTime now, FlowActions* actions);
   void OnRefused(const WorkerRef& worker, const absl::Status& status, MonotonicTime now, FlowActions* actions);
   void OnDecodeDeath(const WorkerRef& worker, const absl::Status& status, MonotonicTime now, FlowActions* actions);
-  void OnPrefillDone(const internal::PrefillDone& done, int attempt, MonotonicTime now, FlowActions* actions);
+  void OnPrefillDone(const WorkerRef& worker, const internal::PrefillDone& done, int attempt, MonotonicTime now,
+                     FlowActions* actions);
   void OnAttemptFailed(const WorkerRef& worker, const absl::Status& status, bool death, MonotonicTime now,
                        FlowActions* actions);
 
@@ -189,6 +190,7 @@ class RequestFlow {
   bool counted_cached_ = false;
   int done_attempt_ = -1;  // Whose PrefillDone came, and what it said.
   int done_cached_tokens_ = 0;
+  std::string done_worker_;
   // No token had come before this stream: its phases are the timeline's. From the first token on all time is decode's.
   bool timed_ = false;
   int prefill_attempts_ = 0;  // Of the current stream, by prefill workers.

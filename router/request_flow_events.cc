@@ -114,7 +114,7 @@ void RequestFlow::OnPrefillEvent(int stream, int attempt, const internal::Prefil
   const WorkerRef worker = it->second.worker;
   if (event.has_done()) {
     ClosePrefill(stream, attempt, /*refused=*/false, actions);
-    if (IsCurrent(stream)) OnPrefillDone(event.done(), attempt, now, actions);
+    if (IsCurrent(stream)) OnPrefillDone(worker, event.done(), attempt, now, actions);
     return;
   }
   if (!event.has_failed()) return;
@@ -173,7 +173,11 @@ void RequestFlow::OnLanded(const internal::LandedEvent& landed, MonotonicTime no
   auto it = prefill_calls_.find({stream_, landed_attempt_});
   const bool by_prefill = it != prefill_calls_.end() || !landed.transport().empty();
   summary_.disaggregated = by_prefill;
-  if (it != prefill_calls_.end()) summary_.prefill_worker = it->second.worker.id;
+  if (it != prefill_calls_.end()) {
+    summary_.prefill_worker = it->second.worker.id;
+  } else if (done_attempt_ == landed_attempt_) {
+    summary_.prefill_worker = done_worker_;  // Its call has ended.
+  }
   if (!by_prefill) summary_.prefill_worker.clear();
   if (landed_attempt_ == 0) summary_.reason = "cached";
   if (!landed.transport().empty()) summary_.transport = landed.transport();
@@ -192,11 +196,13 @@ void RequestFlow::CountCached(int cached_tokens) {
   summary_.cached_tokens = std::clamp<int>(cached_tokens, 0, static_cast<int>(num_prompt_tokens_));
 }
 
-void RequestFlow::OnPrefillDone(const internal::PrefillDone& done, int attempt, MonotonicTime now, FlowActions* actions) {
+void RequestFlow::OnPrefillDone(const WorkerRef& worker, const internal::PrefillDone& done, int attempt,
+                                MonotonicTime now, FlowActions* actions) {
   const absl::Duration tail = absl::Milliseconds(std::max(0.0, done.transfer_tail_ms()));
   const bool landed = state_ == State::kRunning && attempt == landed_attempt_;
   if (!landed && !(state_ == State::kPrefill && attempt == attempt_)) return;
   done_attempt_ = attempt;
+  done_worker_ = worker.id;
   done_cached_tokens_ = done.cached_tokens();
   if (landed) CountCached(done_cached_tokens_);
   if (summary_.transport.empty()) summary_.transport = done.transport();

@@ -13,6 +13,8 @@
 namespace baton {
 namespace {
 
+constexpr absl::Duration kMaxTick = absl::Milliseconds(100);
+
 AdmissionOptions MakeAdmissionOptions(const RouterCoreOptions& options) {
   AdmissionOptions admission = options.admission;
   admission.disaggregate = options.disaggregate;
@@ -190,7 +192,7 @@ void RouterCore::OnWorkerLost(const WorkerRef& worker, const std::string& reason
 }
 
 void RouterCore::ScheduleTick() {
-  timers.Schedule(Clock::Real()->Now() + options.heartbeat / 4, [this] {
+  timers.Schedule(Clock::Real()->Now() + std::min(options.heartbeat / 4, kMaxTick), [this] {
     registry.Tick(Clock::Real()->Now());
     dispatcher.Tick();
     ScheduleTick();

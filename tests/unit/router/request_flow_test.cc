@@ -165,6 +165,7 @@ TEST_F(FlowTest, GoodRunGivesTokensAndReturnsBothCredits) {
   EXPECT_THAT(last_, ElementsAre(Kind::kRelease));
   Landed(1, 1);
   EXPECT_EQ(flow_->state(), RequestFlow::State::kRunning);
+  EXPECT_EQ(flow_->summary().prefill_worker, "p-1");  // Though its call ended before.
   Token(1, 0);
   Token(1, 1, true);
   EXPECT_THAT(last_, ElementsAre(Kind::kRelease, Kind::kEmit, Kind::kEnd));
@@ -214,6 +215,7 @@ TEST_F(FlowTest, LateDoneSplitsPrefillAndTransfer) {
   EXPECT_EQ(flow_->phases().spent(Phase::kPrefill), absl::Milliseconds(30));
   EXPECT_EQ(flow_->phases().spent(Phase::kTransferExposed), absl::Milliseconds(10));
   EXPECT_EQ(flow_->phases().spent(Phase::kFirstStep), absl::Milliseconds(2));
+  EXPECT_EQ(flow_->summary().prefill_worker, "p-1");
   EXPECT_EQ(flow_->summary().cached_tokens, 4);
   EXPECT_EQ(flow_->summary().kv_bytes, 100);
 }

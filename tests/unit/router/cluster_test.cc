@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registry, view, policies and admission: who is there, what pairs, who goes where.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "router/admission.h"
+#include "router/status_details.h"
+#include "router/worker_registry.h"
+#include "tests/support/status_matchers.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::StatusIs;
+
+internal::WorkerIdentity Identity(const std::string& id, internal::WorkerRole role, uint64_t incarnation = 1) {
+  internal::WorkerIdentity identity;
+  identity.set_id(id);
+  identity.set_incarnation(incarnation);
+  identity.set_role(role);
+  identity.set_address(id + ":1");
+  identity.set_model_fingerprint("m");
+  identity.set_kv_layout("l");
+  identity.set_vocab_size(100);
+  identity.set_context_length(64);
+  return identity;
+}
+
+internal::WorkerLoad Load(int slots = 4) {
+  internal::WorkerLoad load;
+  load.set_credit_slots(slots);
+  load.set_block_size(16);
+  return load;
+}
+
+WorkerInfo Info(const internal::WorkerIdentity& identity, int slots = 4) {
+  WorkerInfo info;
+  info.ref = {identity.id(), identity.incarnation()};
+  info.identity = identity;
+  info.load = Load(slots);
+  info.has_load = true;
+  info.load_sequence = 1;
+  return info;
+}
+
+class RegistryTest : public ::testing::Test {
+ protected:
+  RegistryTest() : registry_({.view = {.vocab_size = 100}}) {
+    registry_.SetListener({.on_change = [this] { ++changes_; },
+                           .on_lost = [this](const WorkerRef& w, const std::string& why) { lost_.push_back(w.id + ": " + why); }});
+  }
+  uint64_t Add(const internal::WorkerIdentity& identity) {
+    auto session = registry_.Connect(identity, now_);
+    EXPECT_TRUE(session.ok()) << session.status().ToString();
+    if (!session.ok()) return 0;
+    EXPECT_TRUE(registry_.Report(*session, Load(), now_));
+    return *session;
+  }
+  bool ready() { return registry_.View()->ready; }
+  std::string reason() { return registry_.View()->reason; }
+
+  MonotonicTime now_ = absl::Seconds(100);
+  WorkerRegistry registry_;
+  int changes_ = 0;
+  std::vector<std::string> lost_;
+};
+
+TEST_F(RegistryTest, A16EveryOrderOfComingAndGoing) {
+  EXPECT_THAT(reason(), HasSubstr("no workers"));
+  const uint64_t d = Add(Identity("d-1", internal::DECODE));
+  EXPECT_THAT(reason(), HasSubstr("no prefill worker"));
+  const uint64_t p = Add(Identity("p-1", internal::PREFILL));
+  EXPECT_TRUE(ready());
+  registry_.Disconnect(d);
+  EXPECT_THAT(reason(), HasSubstr("no decode worker"));
+  Add(Identity("d-1", internal::DECODE, 2));
+  EXPECT_TRUE(ready());
+  registry_.Disconnect(p);
+  EXPECT_FALSE(ready());
+  EXPECT_TRUE(lost_.empty());
+}
+
+TEST_F(RegistryTest, NotReadyBeforeTheFirstLoad) {
+  Add(Identity("p-1", internal::PREFILL));
+  ASSERT_TRUE(registry_.Connect(Identity("d-1", internal::DECODE), now_).ok());
+  EXPECT_THAT(reason(), HasSubstr("not reported"));
+}
+
+TEST_F(RegistryTest, SilenceOfTwoHeartbeatsIsOutAndAReportIsBack) {
+  const uint64_t d = Add(Identity("d-1", internal::DECODE));
+  const uint64_t p = Add(Identity("p-1", internal::PREFILL));
+  registry_.Tick(now_);
+  for (int i = 0; i < 6; ++i) {
+    now_ += absl::Milliseconds(200);
+    registry_.Report(p, Load(), now_);
+    registry_.Tick(now_);
+    EXPECT_EQ(ready(), i < 5) << i;
+  }
+  ASSERT_EQ(lost_.size(), 1u);
+  EXPECT_THAT(lost_[0], HasSubstr("d-1: worker d-1 is silent"));
+  registry_.Report(d, Load(), now_);
+  EXPECT_TRUE(ready());
+}
+
+TEST_F(RegistryTest, OwnPauseIsNobodysSilence) {
+  Add(Identity("d-1", internal::DECODE));
+  Add(Identity("p-1", internal::PREFILL));
+  registry_.Tick(now_);
+  now_ += absl::Seconds(60);
+  registry_.Tick(now_);
+  EXPECT_TRUE(ready());
+  EXPECT_TRUE(lost_.empty());
+}
+
+TEST_F(RegistryTest, ANewRunReplacesTheOldOne) {
+  const uint64_t old = Add(Identity("d-1", internal::DECODE, 1));
+  Add(Identity("d-1", internal::DECODE, 2));
+  EXPECT_EQ(lost_.size(), 1u);
+  EXPECT_FALSE(registry_.Report(old, Load(), now_));
+  EXPECT_EQ(registry_.View()->workers.size(), 1u);
+  auto elsewhere = Identity("d-1", internal::DECODE, 3);
+  elsewhere.set_address("other:1");
+  EXPECT_THAT(registry_.Connect(elsewhere, now_), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("other:1")));
+}
+
+TEST_F(RegistryTest, IdentityIsChecked) {
+  auto identity = Identity("d-1", internal::DECODE);
+  identity.clear_kv_layout();
+  EXPECT_THAT(registry_.Connect(identity, now_), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("kv_layout")));
+}
+
+TEST_F(RegistryTest, A13MismatchNamesBothValues) {
+  auto d = Identity("d-1", internal::DECODE);
+  d.set_model_fingerprint("other");
+  Add(d);
+  Add(Identity("p-1", internal::PREFILL));
+  EXPECT_FALSE(ready());
+  EXPECT_THAT(registry_.View()->workers[0]->reason, HasSubstr("model fingerprint mismatch: m, decode worker d-1 has other"));
+  auto small = Identity("d-2", internal::DECODE);
+  small.set_vocab_size(99);
+  Add(small);
+  EXPECT_THAT(registry_.View()->workers[2]->reason, HasSubstr("vocabulary of 99 tokens, the router's tokenizer has 100"));
+}
+
+class AdmissionTest : public ::testing::Test {
+ protected:
+  AdmissionTest() { Make({}); }
+  void Make(const AdmissionOptions& options, absl::string_view policy = "least_loaded") {
+    admission_ = std::make_unique<Admission>(options, *CreateRoutePolicy(policy), 1);
+    options_ = options;
+  }
+  void View(const std::vector<WorkerInfo>& workers) {
+    admission_->SetView(BuildClusterView(workers, {.disaggregate = options_.disaggregate}), now_, &grants_);
+  }
+  void Pair() { View({Info(Identity("d-1", internal::DECODE)), Info(Identity("p-1", internal::PREFILL))}); }
+  Grant Ask(RouteRequest request = {}) {
+    grants_.clear();
+    request.ticket = ++ticket_;
+    request.num_tokens = 10;
+    admission_->Enqueue(request, now_, &grants_);
+    return grants_.empty() ? Grant{0, absl::InternalError("waits")} : grants_.back();
+  }
+  const WorkerRef d1{"d-1", 1}, d2{"d-2", 1}, p1{"p-1", 1}, p2{"p-2", 1};
+  AdmissionOptions options_;
+  std::unique_ptr<Admission> admission_;
+  std::vector<Grant> grants_;
+  uint64_t ticket_ = 0;
+  MonotonicTime now_ = absl::Seconds(100);
+};
+
+TEST_F(AdmissionTest, GrantsAPairAndCountsCredits) {
+  Pair();
+  for (int i = 0; i < 4; ++i) {
+    const Grant grant = Ask();
+    ASSERT_TRUE(grant.route.ok());
+    EXPECT_EQ(grant.route->decode, d1);
+    EXPECT_EQ(grant.route->prefill, p1);
+  }
+  EXPECT_EQ(Ask().ticket, 0u);
+  EXPECT_EQ(admission_->num_waiting(), 1u);
+  grants_.clear();
+  admission_->Release(d1, 10, false, now_, &grants_);
+  EXPECT_TRUE(grants_.empty());  // No credit of a prefill worker yet.
+  admission_->Release(p1, 10, false, now_, &grants_);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].ticket, 5u);
+  EXPECT_EQ(admission_->open_calls(d1), 4);
+}
+
+TEST_F(AdmissionTest, NoWorkersRefusesNewAndKeepsBegunUntilTheOutageIsLong) {
+  EXPECT_THAT(Ask().route, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no workers")));
+  EXPECT_EQ(RetryAfter(grants_.back().route.status()), absl::Seconds(1));
+  EXPECT_EQ(Ask({.resumed = true}).ticket, 0u);
+  now_ += absl::Milliseconds(1499);
+  admission_->Tick(now_, &grants_);
+  EXPECT_TRUE(grants_.empty());
+  now_ += absl::Milliseconds(1);
+  admission_->Tick(now_, &grants_);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_THAT(grants_[0].route, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no workers")));
+}
+
+TEST_F(AdmissionTest, BegunRequestsWaitForCreditsLongerThanForWorkers) {
+  Pair();
+  for (int i = 0; i < 4; ++i) Ask();
+  EXPECT_EQ(Ask({.resumed = true}).ticket, 0u);
+  now_ += absl::Seconds(10);
+  admission_->Tick(now_, &grants_);
+  EXPECT_TRUE(grants_.empty());
+}
+
+TEST_F(AdmissionTest, WithoutPrefillOnlyBegunRequestsGoLocal) {
+  View({Info(Identity("d-1", internal::DECODE))});
+  EXPECT_THAT(Ask().route, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no prefill worker")));
+  const Grant grant = Ask({.resumed = true});
+  ASSERT_TRUE(grant.route.ok());
+  EXPECT_FALSE(grant.route->prefill);
+  EXPECT_EQ(grant.route->reason, "no prefill worker");
+  EXPECT_THAT(Ask({.resumed = true, .prefill_only = true, .group = {"m", "l"}}).route,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("prefill")));
+}
+
+TEST_F(AdmissionTest, RefusedWorkerGetsNothingUntilItsLoadIsNewer) {
+  Pair();
+  ASSERT_TRUE(Ask().route.ok());
+  admission_->Release(p1, 10, false, now_, &grants_);
+  admission_->Release(d1, 10, true, now_, &grants_);
+  EXPECT_EQ(Ask({.resumed = true}).ticket, 0u);
+  Pair();  // The same report.
+  EXPECT_TRUE(grants_.empty());
+  WorkerInfo decode = Info(Identity("d-1", internal::DECODE));
+  decode.load_sequence = 2;
+  View({decode, Info(Identity("p-1", internal::PREFILL))});
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(AdmissionTest, QueueIsBoundedAndPriorityGoesFirst) {
+  Make({.max_queue = 2});
+  Pair();
+  for (int i = 0; i < 4; ++i) Ask();
+  Ask({.priority = 0});
+  Ask({.priority = 5});
+  EXPECT_THAT(Ask().route, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("max_queue is 2")));
+  EXPECT_GE(*RetryAfter(grants_.back().route.status()), absl::Seconds(1));
+  Ask({.resumed = true});
+  grants_.clear();
+  for (int i = 0; i < 3; ++i) {
+    admission_->Release(d1, 10, false, now_, &grants_);
+    admission_->Release(p1, 10, false, now_, &grants_);
+  }
+  ASSERT_EQ(grants_.size(), 3u);
+  EXPECT_EQ(grants_[0].ticket, 8u);  // Resumed.
+  EXPECT_EQ(grants_[1].ticket, 6u);  // Priority 5.
+  EXPECT_EQ(grants_[2].ticket, 5u);
+}
+
+TEST_F(AdmissionTest, AvoidIsStrictAndDislikeIsNot) {
+  View({Info(Identity("d-1", internal::DECODE)), Info(Identity("d-2", internal::DECODE)), Info(Identity("p-1", internal::PREFILL))});
+  EXPECT_EQ(Ask({.resumed = true, .avoid = {d1}}).route->decode, d2);
+  EXPECT_EQ(Ask({.resumed = true, .dislike = {d2}}).route->decode, d1);
+  EXPECT_TRUE(Ask({.resumed = true, .dislike = {d1, d2}}).route.ok());
+  EXPECT_EQ(Ask({.resumed = true, .avoid = {d1, d2}}).ticket, 0u);
+}
+
+TEST_F(AdmissionTest, ADifferentModelNeverContinuesAText) {
+  auto other = Identity("d-2", internal::DECODE);
+  other.set_model_fingerprint("n");
+  auto other_prefill = Identity("p-2", internal::PREFILL);
+  other_prefill.set_model_fingerprint("n");
+  View({Info(other), Info(other_prefill)});
+  EXPECT_EQ(Ask({.resumed = true, .fingerprint = "m"}).ticket, 0u);
+  EXPECT_TRUE(Ask({.resumed = true, .fingerprint = "n"}).route.ok());
+}
+
+TEST_F(AdmissionTest, A38LoadIsSpreadEvenly) {
+  for (const char* policy : {"least_loaded", "round_robin"}) {
+    Make({}, policy);
+    std::vector<WorkerInfo> workers = {Info(Identity("d-1", internal::DECODE), 100)};
+    for (int i = 1; i <= 4; ++i) workers.push_back(Info(Identity("p-" + std::to_string(i), internal::PREFILL), 100));
+    View(workers);
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(Ask().route.ok());
+    for (int i = 1; i <= 4; ++i) EXPECT_EQ(admission_->open_calls({"p-" + std::to_string(i), 1}), 10) << policy;
+  }
+}
+
+TEST_F(AdmissionTest, A34ForgottenRequestsLeaveNothing) {
+  Pair();
+  for (int i = 0; i < 4; ++i) Ask();
+  for (int i = 0; i < 100; ++i) {
+    Ask();
+    admission_->Forget(ticket_);
+  }
+  EXPECT_EQ(admission_->num_waiting(), 0u);
+  EXPECT_EQ(admission_->open_calls(d1), 4);
+}
+
+TEST(RoutePolicyTest, UnknownNameListsTheKnown) {
+  EXPECT_THAT(CreateRoutePolicy("best").status(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("least_loaded")));
+}
+
+}  // namespace
+}  // namespace baton
