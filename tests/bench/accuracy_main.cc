@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How right the serving path is: every golden prompt of SmolLM2 through the fp32 reference and through the CPU backend, and
 // the table of what differs. Takes minutes; tests/unit/model runs a part of it.
-//   accuracy [--activations mixed|one|two] [--kv f16] [--isa NAME] [--threads N] [--reference_cache FILE]
+//   accuracy [--activations mixed|one|two] [--kv f16] [--isa NAME] [--threads N] [--golden FILE]
+//            [--reference_cache FILE]
 #include <cstdio>
 #include <fstream>
 
@@ -14,6 +15,7 @@ ABSL_FLAG(std::string, activations, "", "mixed, one or two terms (CreateBackend)
 ABSL_FLAG(std::string, kv, "f16", "KV cache type of the serving path: f32, f16 or bf16");
 ABSL_FLAG(std::string, isa, "", "instruction set of the serving path");
 ABSL_FLAG(int, threads, 0, "threads; 0: all");
+ABSL_FLAG(std::string, golden, "", "other prompts, in the form of tests/golden/smollm2.json");
 ABSL_FLAG(std::string, reference_cache, "", "file that keeps the reference's logits between runs");
 
 namespace baton::testing {
@@ -56,7 +58,7 @@ absl::Status Main() {
   const auto path = FindSmolLm2();
   if (!path.has_value()) return absl::NotFoundError("no SmolLM2 model file: deploy/fetch_model fetches it");
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::Open(*path));
-  const std::vector<GoldenCase> cases = LoadSmolLm2Golden();
+  const std::vector<GoldenCase> cases = LoadSmolLm2Golden(absl::GetFlag(FLAGS_golden));
   BATON_ASSIGN_OR_RETURN(const std::vector<CaseLogits> reference,
                          ReferenceLogits(checkpoint, cases, absl::GetFlag(FLAGS_reference_cache)));
   LogitsProbeOptions options;

@@ -26,9 +26,9 @@ Json ReadJson(const std::string& path) {
 
 }  // namespace
 
-std::vector<GoldenCase> LoadSmolLm2Golden() {
+std::vector<GoldenCase> LoadSmolLm2Golden(absl::string_view path) {
   std::vector<GoldenCase> cases;
-  for (const Json& json : ReadJson(BATON_SOURCE_DIR "/tests/golden/smollm2.json")) {
+  for (const Json& json : ReadJson(path.empty() ? BATON_SOURCE_DIR "/tests/golden/smollm2.json" : std::string(path))) {
     GoldenCase c;
     c.name = json["name"];
     c.prompt_ids = json["prompt_ids"].get<std::vector<int32_t>>();

@@ -36,7 +36,8 @@ struct GoldenCase {
   std::vector<int32_t> greedy_ids;
   std::vector<float> margins;  // Best minus second-best logit at each greedy step.
 };
-std::vector<GoldenCase> LoadSmolLm2Golden();
+// Or those in another file of that form.
+std::vector<GoldenCase> LoadSmolLm2Golden(absl::string_view path = "");
 
 // Reference values of a tiny random model in `folder` (expected.json beside config.json and model.safetensors).
 struct GoldenTinyCase {
