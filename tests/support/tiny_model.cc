@@ -17,12 +17,13 @@ constexpr char kChatTemplate[] =
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 // In order of rank; \x01 stands for the space's letter (U+0120).
+// "\x01" "a" is two literals, because an escape takes every hexadecimal digit that follows.
 constexpr const char* kMerges[][2] = {
     {"\x01", "t"},   {"h", "e"},      {"i", "n"},    {"\x01", "a"}, {"r", "e"},    {"o", "n"},
     {"\x01t", "he"}, {"e", "r"},      {"\x01", "s"}, {"a", "t"},    {"e", "n"},    {"o", "u"},
-    {"i", "s"},      {"\x01", "w"},   {"o", "r"},    {"l", "l"},    {"i", "t"},    {"\x01a", "n"},
+    {"i", "s"},      {"\x01", "w"},   {"o", "r"},    {"l", "l"},    {"i", "t"},    {"\x01" "a", "n"},
     {"e", "s"},      {"a", "l"},      {"n", "d"},    {"in", "g"},   {"\x01", "c"}, {"\x01", "o"},
-    {"h", "i"},      {"\x01an", "d"}, {"e", "d"},    {"\x01", "b"}, {"a", "r"},    {"\x01", "\x01"},
+    {"h", "i"},      {"\x01" "an", "d"}, {"e", "d"},    {"\x01", "b"}, {"a", "r"},    {"\x01", "\x01"},
 };
 
 std::string Utf8(uint32_t c) {
