@@ -60,7 +60,7 @@ class BpeModel {
   absl::flat_hash_map<uint64_t, MergeResult> merges_;
   BpeOptions options_;
   std::optional<int32_t> unk_id_;
-  std::array<int32_t, 256> byte_ids_;       // Tokens `<0xNN>`; -1 where there is none.
+  std::array<int32_t, 256> byte_ids_;         // Tokens `<0xNN>`; -1 where there is none.
   std::array<int32_t, 0x180> character_ids_;  // Tokens of one low code point, which are most symbols; -1: none.
 };
 

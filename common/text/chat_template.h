@@ -28,8 +28,8 @@ struct RendererPoolOptions {
   absl::Duration start_timeout = absl::Seconds(20);          // For a new process to be ready.
 };
 
-// Renderer processes, each for one request at a time. A process that fails or overstays its time is killed and replaced.
-// Thread-safe.
+// Renderer processes, each for one request at a time. A process that fails or overstays its time is killed and
+// replaced. Thread-safe.
 class RendererPool {
  public:
   // Starts all processes and waits for the first, so that a machine without Jinja2 says so at once.
@@ -56,12 +56,12 @@ class RendererPool {
 };
 
 struct ChatRequest {
-  nlohmann::ordered_json messages;           // List of {"role", "content", ...}; the order of members reaches the prompt.
-  nlohmann::ordered_json tools;              // List, or null.
-  nlohmann::ordered_json documents;          // List, or null.
-  nlohmann::ordered_json variables;          // More names for the template (`enable_thinking`): an object, or null.
+  nlohmann::ordered_json messages;   // List of {"role", "content", ...}; the order of members reaches the prompt.
+  nlohmann::ordered_json tools;      // List, or null.
+  nlohmann::ordered_json documents;  // List, or null.
+  nlohmann::ordered_json variables;  // More names for the template (`enable_thinking`): an object, or null.
   bool add_generation_prompt = true;
-  std::optional<std::string> now;            // For strftime_now, as "2026-01-02T15:04:05"; absent: the clock.
+  std::optional<std::string> now;  // For strftime_now, as "2026-01-02T15:04:05"; absent: the clock.
 };
 
 // A model's chat template, rendered by Jinja2 in a sandbox. Thread-safe.
@@ -78,8 +78,8 @@ class ChatTemplate {
                                                                     const TextBundle& bundle);
 
   // The prompt. Special tokens are in it as text: encode it with parse_special and without add_special.
-  //   INVALID_ARGUMENT  messages or tools of another shape (names the place), or the template's own error, word for word.
-  //   Codes of RendererPool::Call.
+  //   INVALID_ARGUMENT  messages or tools of another shape (names the place), or the template's own error, word for
+  //   word. Codes of RendererPool::Call.
   absl::StatusOr<std::string> Render(const ChatRequest& request) const;
 
  private:

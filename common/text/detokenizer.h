@@ -29,10 +29,10 @@ class Detokenizer {
   const Tokenizer* const tokenizer_;
   const bool keep_special_;
   Utf8Sanitizer sanitizer_;
-  bool first_ = true;       // No token has been taken yet.
-  int num_stripped_ = 0;    // Of LeadingRule::count.
-  bool stripping_ = true;   // Only content to strip has been seen.
-  std::string withheld_;    // A beginning of content that may still be stripped.
+  bool first_ = true;      // No token has been taken yet.
+  int num_stripped_ = 0;   // Of LeadingRule::count.
+  bool stripping_ = true;  // Only content to strip has been seen.
+  std::string withheld_;   // A beginning of content that may still be stripped.
 };
 
 }  // namespace baton

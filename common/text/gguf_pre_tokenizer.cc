@@ -22,12 +22,11 @@ namespace {
 
 constexpr char kLlama3[] = BATON_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)" BATON_SIGNS "|" BATON_SPACES;
 constexpr char kQwen2[] = BATON_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)" BATON_SIGNS "|" BATON_SPACES;
-constexpr char kGpt4o[] = BATON_CAPITALISED BATON_CONTRACTIONS "?|" BATON_UPPER BATON_CONTRACTIONS R"(?|\p{N}{1,3}|)"
-    BATON_SIGNS_SLASH "|" BATON_SPACES;
+constexpr char kGpt4o[] = BATON_CAPITALISED BATON_CONTRACTIONS "?|" BATON_UPPER BATON_CONTRACTIONS
+                                                               R"(?|\p{N}{1,3}|)" BATON_SIGNS_SLASH "|" BATON_SPACES;
 constexpr char kTekken[] = BATON_CAPITALISED "|" BATON_UPPER R"(|\p{N}|)" BATON_SIGNS_SLASH "|" BATON_SPACES;
 constexpr char kDeepseekWords[] =
-    R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)re"
-    BATON_SPACES;
+    R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)re" BATON_SPACES;
 constexpr char kJapaneseChinese[] = "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+";
 constexpr char kDigit[] = R"(\p{N})";
 constexpr char kDigits3[] = R"(\p{N}{1,3})";
@@ -36,7 +35,7 @@ constexpr char kPunctuation[] = R"([\p{P}$+<=>^~|]+)";
 constexpr char kFalconPunctuation[] = R"([\p{P}$+<=>^~|`]+)";
 
 struct Entry {
-  absl::string_view names;  // Each between spaces.
+  absl::string_view names;            // Each between spaces.
   std::vector<const char*> patterns;  // Applied one after the other; matches and what is between them are words.
   bool ignore_merges = false;
   bool add_bos = false;

@@ -33,8 +33,7 @@ absl::StatusOr<std::optional<int32_t>> CheckId(const GgufVocabulary& in, const c
 
 absl::Status CheckLength(absl::string_view key, size_t size, size_t num_tokens) {
   if (size == 0 || size == num_tokens) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, ": ", size, " entries, but ", kTokensKey, " has ", num_tokens));
+  return absl::InvalidArgumentError(absl::StrCat(key, ": ", size, " entries, but ", kTokensKey, " has ", num_tokens));
 }
 
 std::vector<AddedToken> AddedTokensOf(const GgufVocabulary& in) {

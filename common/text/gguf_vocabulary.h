@@ -40,7 +40,8 @@ enum GgufTokenType : int32_t {
 // Reads the metadata. Errors name the key.
 absl::StatusOr<GgufVocabulary> ReadGgufVocabulary(const GgufFile& file);
 
-//   INVALID_ARGUMENT  an unknown tokenizer model or pre-tokenizer (by name), arrays of differing length, a merge of texts
+//   INVALID_ARGUMENT  an unknown tokenizer model or pre-tokenizer (by name), arrays of differing length, a merge of
+//   texts
 //                     that are no tokens, a token that occurs twice, or a special id outside the vocabulary.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> TokenizerFromGguf(const GgufVocabulary& vocabulary);
 

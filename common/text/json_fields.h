@@ -11,8 +11,8 @@
 
 namespace baton {
 
-// Typed access to members of a JSON object from a file. An absent or null member is `fallback`; a member of another type
-// is INVALID_ARGUMENT naming `key`.name.
+// Typed access to members of a JSON object from a file. An absent or null member is `fallback`; a member of another
+// type is INVALID_ARGUMENT naming `key`.name.
 absl::StatusOr<bool> BoolField(const nlohmann::json& object, absl::string_view name, bool fallback,
                                absl::string_view key);
 absl::StatusOr<std::string> StringField(const nlohmann::json& object, absl::string_view name,
@@ -20,7 +20,8 @@ absl::StatusOr<std::string> StringField(const nlohmann::json& object, absl::stri
 absl::StatusOr<int64_t> IntField(const nlohmann::json& object, absl::string_view name, int64_t fallback,
                                  absl::string_view key);
 
-// The "type" of one step of a tokenizer file's pipeline. INVALID_ARGUMENT unless `step` is an object with a string there.
+// The "type" of one step of a tokenizer file's pipeline. INVALID_ARGUMENT unless `step` is an object with a string
+// there.
 absl::StatusOr<std::string> StepType(const nlohmann::json& step, absl::string_view key);
 
 }  // namespace baton

@@ -22,7 +22,8 @@ absl::Status AppendSteps(const json& value, const std::string& key, int depth, s
     if (list == value.end() || !list->is_array()) {
       return absl::InvalidArgumentError(absl::StrCat(key, ".normalizers: needs a list"));
     }
-    if (depth >= kMaxNesting) return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
+    if (depth >= kMaxNesting)
+      return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
     for (size_t i = 0; i < list->size(); ++i) {
       BATON_RETURN_IF_ERROR(AppendSteps((*list)[i], absl::StrCat(key, ".normalizers[", i, "]"), depth + 1, steps));
     }

@@ -28,7 +28,8 @@ absl::Status Pattern::FindAll(absl::string_view text, std::vector<TextRange>* ma
   if (const Regex* regex = std::get_if<Regex>(&value_)) return regex->FindAll(text, matches);
   const std::string& literal = std::get<std::string>(value_);
   if (literal.empty()) return absl::OkStatus();
-  for (size_t pos = text.find(literal); pos != absl::string_view::npos; pos = text.find(literal, pos + literal.size())) {
+  for (size_t pos = text.find(literal); pos != absl::string_view::npos;
+       pos = text.find(literal, pos + literal.size())) {
     matches->push_back({pos, pos + literal.size()});
   }
   return absl::OkStatus();

@@ -35,7 +35,8 @@ absl::Status PipelineTokenizer::CheckIds() const {
   for (size_t i = 0; i < added_.tokens().size(); ++i) {
     const AddedToken& token = added_.tokens()[i];
     const auto error = [&](const auto&... what) {
-      return absl::InvalidArgumentError(absl::StrCat("added_tokens[", i, "] ('", token.content, "', id ", token.id, ")", what...));
+      return absl::InvalidArgumentError(
+          absl::StrCat("added_tokens[", i, "] ('", token.content, "', id ", token.id, ")", what...));
     };
     if (token.id < 0 || token.id > Vocabulary::kMaxId) return error(": id not within 0..", Vocabulary::kMaxId);
     if (token.content.empty()) return error(": empty content");
@@ -69,8 +70,13 @@ absl::Status PipelineTokenizer::FillBytes() {
     const absl::string_view text = TokenText(id);
     if (text.empty()) continue;
     std::string bytes(text);
-    if (!(parts_.raw_added_tokens && IsAdded(id))) {
-      BATON_ASSIGN_OR_RETURN(bytes, parts_.decoder.BytesOf(text));
+    const AddedToken* added = added_.Find(id);
+    // Like `tokenizers` 0.23: what is looked for in normalised text also comes out normalised.
+    if (added != nullptr && added->normalized) {
+      BATON_ASSIGN_OR_RETURN(bytes, parts_.normalizer.Apply(bytes));
+    }
+    if (added == nullptr || !parts_.raw_added_tokens) {
+      BATON_ASSIGN_OR_RETURN(bytes, parts_.decoder.BytesOf(bytes));
     }
     if (arena_.size() + bytes.size() > UINT32_MAX) return absl::InvalidArgumentError("over 4 GiB of token text");
     bytes_[id] = {static_cast<uint32_t>(arena_.size()), static_cast<uint32_t>(bytes.size())};

@@ -29,15 +29,16 @@ struct TokenizerParts {
   std::vector<int32_t> prefix_ids, suffix_ids;  // What EncodeOptions::add_special puts around.
   TokenDecoder decoder;
   bool raw_added_tokens = false;  // Added tokens' bytes are their text, untouched by the decoder.
-  SpecialTokens special_tokens;     // adds_bos is set by Create.
-  std::string description;          // Whatever else decides the results; goes into the fingerprint.
+  SpecialTokens special_tokens;   // adds_bos is set by Create.
+  std::string description;        // Whatever else decides the results; goes into the fingerprint.
 };
 
 // The tokenizer of both file formats: added tokens are cut out, the text between is normalised, cut into words and
 // encoded word by word.
 class PipelineTokenizer final : public Tokenizer {
  public:
-  //   INVALID_ARGUMENT  an added, prefix, suffix or special id that has no token, or whose token differs in the vocabulary.
+  //   INVALID_ARGUMENT  an added, prefix, suffix or special id that has no token, or whose token differs in the
+  //   vocabulary.
   static absl::StatusOr<std::unique_ptr<const PipelineTokenizer>> Create(TokenizerParts parts);
 
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, const EncodeOptions& options) const override;

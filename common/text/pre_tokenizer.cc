@@ -150,8 +150,7 @@ struct Applier {
 
 }  // namespace
 
-const char kGpt2WordPattern[] =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const char kGpt2WordPattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 absl::StatusOr<Words> PreTokenizer::Apply(std::string text, bool at_start) const {
   Words words;

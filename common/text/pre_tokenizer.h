@@ -34,7 +34,7 @@ class PreTokenizer {
     Behavior behavior = Behavior::kIsolated;
     bool invert = false;  // What matches and what does not change places.
   };
-  struct SpacePrefix {};  // A space before each word that has none.
+  struct SpacePrefix {};   // A space before each word that has none.
   struct ByteAlphabet {};  // Bytes become characters of the byte-level alphabet.
   struct Metaspace {
     enum class Prepend { kNever, kFirst, kAlways };

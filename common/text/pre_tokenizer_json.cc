@@ -87,7 +87,8 @@ absl::Status AppendSteps(const json& value, const std::string& key, int depth, s
     if (list == value.end() || !list->is_array()) {
       return absl::InvalidArgumentError(absl::StrCat(key, ".pretokenizers: needs a list"));
     }
-    if (depth >= kMaxNesting) return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
+    if (depth >= kMaxNesting)
+      return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
     for (size_t i = 0; i < list->size(); ++i) {
       BATON_RETURN_IF_ERROR(AppendSteps((*list)[i], absl::StrCat(key, ".pretokenizers[", i, "]"), depth + 1, steps));
     }
@@ -104,7 +105,9 @@ absl::Status AppendSteps(const json& value, const std::string& key, int depth, s
     BATON_ASSIGN_OR_RETURN(const Behavior behavior, ParseBehavior(value, "Isolated", key));
     return AppendRegexSplit(R"([\p{P}!-/:-@\[-`{-~])", behavior, false, steps);
   }
-  if (type == "Whitespace") return AppendRegexSplit(R"(\w+|[^\w\s]+)", Behavior::kRemoved, true, steps);
+  if (type == "Whitespace") {
+    return AppendRegexSplit(R"([\w\x{200C}\x{200D}]+|[^\w\x{200C}\x{200D}\s]+)", Behavior::kRemoved, true, steps);
+  }
   if (type == "WhitespaceSplit") return AppendRegexSplit(R"(\s)", Behavior::kRemoved, false, steps);
   if (type == "CharDelimiterSplit") {
     BATON_ASSIGN_OR_RETURN(std::string delimiter, StringField(value, "delimiter", "", key));

@@ -60,18 +60,17 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   // Oniguruma's ^ and $ are those of lines.
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                                   context.get());
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
   if (code == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("pattern '", pattern, "': ", MessageOf(error), " (at byte ", offset, " of '", translated, "')"));
   }
   // Without a JIT (a kernel that forbids writable code) the interpreter gives the same matches, slower.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-  return Regex(std::shared_ptr<const pcre2_code>(code, [](const pcre2_code* c) {
-    pcre2_code_free(const_cast<pcre2_code*>(c));
-  }));
+  return Regex(std::shared_ptr<const pcre2_code>(
+      code, [](const pcre2_code* c) { pcre2_code_free(const_cast<pcre2_code*>(c)); }));
 }
 
 absl::Status Regex::FindAll(absl::string_view text, std::vector<TextRange>* matches) const {

@@ -40,8 +40,8 @@ class Regex {
 };
 
 // `pattern` rewritten so that PCRE2 matches what Oniguruma would: \s is White_Space, \w and \d are Unicode's, \h is a
-// hexadecimal digit, \p{Han} is a script and not script extensions. What cannot be said (nested classes, `&&`, `{n,m}+`)
-// is INVALID_ARGUMENT rather than matched wrongly.
+// hexadecimal digit, \p{Han} is a script and not script extensions. What cannot be said (nested classes, `&&`,
+// `{n,m}+`) is INVALID_ARGUMENT rather than matched wrongly.
 absl::StatusOr<std::string> TranslateOniguruma(absl::string_view pattern);
 
 }  // namespace baton

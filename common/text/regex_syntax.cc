@@ -55,7 +55,8 @@ class Translator {
     absl::StrAppend(&out_, in_class ? "" : negated ? "[^" : "[", members, in_class ? "" : "]");
   }
 
-  // \p{category} or its complement, with what is newer than PCRE2's tables. In a class the complement has to do without.
+  // \p{category} or its complement, with what is newer than PCRE2's tables. In a class the complement has to do
+  // without.
   void Category(absl::string_view category, bool in_class, bool negated) {
     if (negated && in_class) {
       absl::StrAppend(&out_, "\\P{", category, "}");
@@ -123,24 +124,25 @@ class Translator {
       negated = !negated;
       name.remove_prefix(1);
     }
-    static constexpr std::array<std::pair<absl::string_view, absl::string_view>, 11> kNames = {{{"Letter", "L"},
-                                                                                               {"Mark", "M"},
-                                                                                               {"Number", "N"},
-                                                                                               {"Punctuation", "P"},
-                                                                                               {"Symbol", "S"},
-                                                                                               {"Separator", "Z"},
-                                                                                               {"Other", "C"},
-                                                                                               {"Alpha", "Alphabetic"},
-                                                                                               {"Digit", "Nd"},
-                                                                                               {"Upper", "Uppercase"},
-                                                                                               {"Lower", "Lowercase"}}};
+    static constexpr std::array<std::pair<absl::string_view, absl::string_view>, 11> kNames = {
+        {{"Letter", "L"},
+         {"Mark", "M"},
+         {"Number", "N"},
+         {"Punctuation", "P"},
+         {"Symbol", "S"},
+         {"Separator", "Z"},
+         {"Other", "C"},
+         {"Alpha", "Alphabetic"},
+         {"Digit", "Nd"},
+         {"Upper", "Uppercase"},
+         {"Lower", "Lowercase"}}};
     std::string mapped(name);
     for (const auto& [from, to] : kNames) {
       if (absl::EqualsIgnoreCase(name, from)) mapped = std::string(to);
     }
     // PCRE2 reads a script's bare name as script extensions.
-    static constexpr std::array<absl::string_view, 6> kBinary = {"Alphabetic", "Uppercase", "Lowercase",
-                                                                 "White_Space", "Any", "Emoji"};
+    static constexpr std::array<absl::string_view, 6> kBinary = {"Alphabetic",  "Uppercase", "Lowercase",
+                                                                 "White_Space", "Any",       "Emoji"};
     const bool is_binary = std::find(kBinary.begin(), kBinary.end(), mapped) != kBinary.end();
     pos_ = close + 1;
     if (mapped.size() <= 2) {

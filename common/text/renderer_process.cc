@@ -165,7 +165,8 @@ absl::Status RendererProcess::Receive(char* data, size_t size, MonotonicTime dea
 absl::StatusOr<std::string> RendererProcess::ReceiveFrame(MonotonicTime deadline) {
   unsigned char header[4];
   BATON_RETURN_IF_ERROR(Receive(reinterpret_cast<char*>(header), sizeof(header), deadline));
-  const uint32_t size = (uint32_t{header[0]} << 24) | (uint32_t{header[1]} << 16) | (uint32_t{header[2]} << 8) | header[3];
+  const uint32_t size =
+      (uint32_t{header[0]} << 24) | (uint32_t{header[1]} << 16) | (uint32_t{header[2]} << 8) | header[3];
   if (size > max_reply_bytes_) {
     return absl::InternalError(
         absl::StrCat("chat template renderer: answer of ", size, " bytes, at most ", max_reply_bytes_));

@@ -24,8 +24,8 @@ class SentencePieceModel {
     int32_t id = 0;
   };
 
-  // `pieces` are those that may come out of text (not control, unknown or byte tokens). byte_ids[b] is the token of byte
-  // b, -1 if there is none.
+  // `pieces` are those that may come out of text (not control, unknown or byte tokens). byte_ids[b] is the token of
+  // byte b, -1 if there is none.
   //   INVALID_ARGUMENT  two pieces with one text, a score that is NaN, or neither all byte tokens nor an unknown token.
   static absl::StatusOr<SentencePieceModel> Create(const std::vector<Piece>& pieces,
                                                    const std::array<int32_t, 256>& byte_ids,

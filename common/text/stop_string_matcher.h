@@ -13,7 +13,8 @@ namespace baton {
 
 // Ends a stream of text at the first stop string, which may span any number of pushes. Holds back exactly the longest
 // end of the text that is a beginning of a stop string, so that what it released never has to be taken back. The result
-// does not depend on how the text was cut: the stop string that is complete first wins, of those the longest. One thread.
+// does not depend on how the text was cut: the stop string that is complete first wins, of those the longest. One
+// thread.
 class StopStringMatcher {
  public:
   static constexpr size_t kMaxStopStrings = 16;
@@ -23,8 +24,8 @@ class StopStringMatcher {
   static absl::StatusOr<StopStringMatcher> Create(std::vector<std::string> stops, bool include_stop = false);
 
   struct Result {
-    std::string text;                // To release now.
-    std::optional<size_t> stopped;   // Index of the stop string; nothing may be pushed any more.
+    std::string text;               // To release now.
+    std::optional<size_t> stopped;  // Index of the stop string; nothing may be pushed any more.
   };
   Result Push(absl::string_view text);
   // The stream has ended without a stop string: what was held back.

@@ -71,7 +71,8 @@ absl::Status CollectEndIds(const json& config, const std::string& path, std::vec
   if (value.is_null()) return absl::OkStatus();
   const json list = value.is_array() ? value : json::array({value});
   for (const json& id : list) {
-    if (!id.is_number_integer()) return absl::InvalidArgumentError(absl::StrCat(path, ": eos_token_id: needs integers"));
+    if (!id.is_number_integer())
+      return absl::InvalidArgumentError(absl::StrCat(path, ": eos_token_id: needs integers"));
     ids->push_back(id.get<int64_t>());
   }
   return absl::OkStatus();
@@ -111,8 +112,10 @@ absl::StatusOr<TextBundle> LoadFolder(const std::string& folder, const std::stri
   CollectTemplateTokens(config, &bundle.template_tokens);
   CollectTemplateTokens(map, &bundle.template_tokens);
   TokenRoles roles;
-  if (const auto it = bundle.template_tokens.find("bos_token"); it != bundle.template_tokens.end()) roles.bos = it->second;
-  if (const auto it = bundle.template_tokens.find("eos_token"); it != bundle.template_tokens.end()) roles.eos = it->second;
+  if (const auto it = bundle.template_tokens.find("bos_token"); it != bundle.template_tokens.end())
+    roles.bos = it->second;
+  if (const auto it = bundle.template_tokens.find("eos_token"); it != bundle.template_tokens.end())
+    roles.eos = it->second;
   BATON_RETURN_IF_ERROR(CollectEndIds(generation, generation_path, &roles.end_of_generation));
   if (generation.is_null()) {
     BATON_ASSIGN_OR_RETURN(const json model, ReadOptionalObject(model_path));

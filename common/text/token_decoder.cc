@@ -65,7 +65,8 @@ absl::Status Builder::Add(const json& value, const std::string& key, int depth) 
     if (list == value.end() || !list->is_array()) {
       return absl::InvalidArgumentError(absl::StrCat(key, ".decoders: needs a list"));
     }
-    if (depth >= kMaxNesting) return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
+    if (depth >= kMaxNesting)
+      return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
     for (size_t i = 0; i < list->size(); ++i) {
       BATON_RETURN_IF_ERROR(Add((*list)[i], absl::StrCat(key, ".decoders[", i, "]"), depth + 1));
     }
@@ -112,7 +113,8 @@ struct Applier {
   absl::StatusOr<std::string> operator()(const TokenDecoder::Strip& step) const {
     absl::string_view left = token;
     if (step.content.empty()) return token;
-    for (int i = 0; i < step.start && absl::StartsWith(left, step.content); ++i) left.remove_prefix(step.content.size());
+    for (int i = 0; i < step.start && absl::StartsWith(left, step.content); ++i)
+      left.remove_prefix(step.content.size());
     for (int i = 0; i < step.stop && absl::EndsWith(left, step.content); ++i) left.remove_suffix(step.content.size());
     return std::string(left);
   }

@@ -36,8 +36,8 @@ class TokenDecoder {
   TokenDecoder() = default;  // A token's bytes are its text.
   TokenDecoder(std::vector<Step> steps, LeadingRule rule) : steps_(std::move(steps)), rule_(std::move(rule)) {}
 
-  // A type that is not known, or a step that would need the whole text (anything but a Strip at the start after Fuse), is
-  // INVALID_ARGUMENT naming it.
+  // A type that is not known, or a step that would need the whole text (anything but a Strip at the start after Fuse),
+  // is INVALID_ARGUMENT naming it.
   static absl::StatusOr<TokenDecoder> FromJson(const nlohmann::json& value);
 
   absl::StatusOr<std::string> BytesOf(absl::string_view token) const;

@@ -82,7 +82,8 @@ class PostProcessor {
     if (list == value.end() || !list->is_array()) {
       return absl::InvalidArgumentError(absl::StrCat(key, ".processors: needs a list"));
     }
-    if (depth >= kMaxNesting) return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
+    if (depth >= kMaxNesting)
+      return absl::InvalidArgumentError(absl::StrCat(key, ": nested deeper than ", kMaxNesting));
     for (size_t i = 0; i < list->size(); ++i) {
       BATON_RETURN_IF_ERROR(Add((*list)[i], absl::StrCat(key, ".processors[", i, "]"), depth + 1));
     }
@@ -173,11 +174,20 @@ absl::Status AssignRoles(const TokenRoles& roles, TokenizerParts* parts) {
 }  // namespace
 
 bool IsEndTokenName(absl::string_view text) {
-  static constexpr std::array<absl::string_view, 13> kNames = {
-      "</s>",          "<|eot_id|>",  "<|im_end|>",     "<|end|>",
-      "<end_of_turn>", "<eos>",       "<|endoftext|>",  "<|end_of_text|>",
-      "<|eom_id|>",    "<EOT>",       "<|return|>",     "<|END_OF_TURN_TOKEN|>",
-      "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
+  static constexpr std::array<absl::string_view, 13> kNames = {"</s>",
+                                                               "<|eot_id|>",
+                                                               "<|im_end|>",
+                                                               "<|end|>",
+                                                               "<end_of_turn>",
+                                                               "<eos>",
+                                                               "<|endoftext|>",
+                                                               "<|end_of_text|>",
+                                                               "<|eom_id|>",
+                                                               "<EOT>",
+                                                               "<|return|>",
+                                                               "<|END_OF_TURN_TOKEN|>",
+                                                               "<\xEF\xBD\x9C"
+                                                               "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
   return std::find(kNames.begin(), kNames.end(), text) != kNames.end();
 }
 

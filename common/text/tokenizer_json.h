@@ -25,19 +25,21 @@ struct TokenizerJson {
 };
 
 // Reads the file's text. Depth is bounded, and nothing recurses.
-//   INVALID_ARGUMENT  malformed JSON (names the byte), nested too deeply, or a table of another shape (names the entry).
+//   INVALID_ARGUMENT  malformed JSON (names the byte), nested too deeply, or a table of another shape (names the
+//   entry).
 absl::StatusOr<TokenizerJson> ReadTokenizerJson(absl::string_view text);
 
 // The roles of tokens, as tokenizer_config.json and generation_config.json give them: as text, or as ids.
 struct TokenRoles {
-  std::string bos, eos;                     // Empty: not said.
-  std::vector<int64_t> end_of_generation;   // Added to eos.
+  std::string bos, eos;                    // Empty: not said.
+  std::vector<int64_t> end_of_generation;  // Added to eos.
 };
 
 // Builds the tokenizer that `text`, a tokenizer.json, describes. Without roles in a configuration the post-processor's
 // first token is bos, and tokens with the usual names of end tokens end the generation.
 //   INVALID_ARGUMENT  not a BPE tokenizer, an unknown step (by name), or tables that contradict each other.
-absl::StatusOr<std::unique_ptr<const Tokenizer>> TokenizerFromJson(absl::string_view text, const TokenRoles& roles = {});
+absl::StatusOr<std::unique_ptr<const Tokenizer>> TokenizerFromJson(absl::string_view text,
+                                                                   const TokenRoles& roles = {});
 
 // Names that published vocabularies give to tokens which end a turn or a text.
 bool IsEndTokenName(absl::string_view text);

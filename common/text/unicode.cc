@@ -8,14 +8,15 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/utf8.h"
+#include "common/text/unicode_additions.h"
 
 namespace baton {
 namespace {
 
 constexpr char kReplacement[] = "\xEF\xBF\xBD";
 
-// How a character that starts with `byte` goes on: number of further bytes (-1: `byte` starts none) and the bounds of the
-// second one (Unicode 15, table 3-7).
+// How a character that starts with `byte` goes on: number of further bytes (-1: `byte` starts none) and the bounds of
+// the second one (Unicode 15, table 3-7).
 struct Lead {
   int num_more;
   uint8_t low, high;
@@ -49,7 +50,8 @@ void SortMarks(std::vector<utf8proc_int32_t>* code_points) {
       continue;
     }
     auto end = std::find_if(it, code_points->end(), [](utf8proc_int32_t c) { return CombiningClass(c) == 0; });
-    std::stable_sort(it, end, [](utf8proc_int32_t a, utf8proc_int32_t b) { return CombiningClass(a) < CombiningClass(b); });
+    std::stable_sort(it, end,
+                     [](utf8proc_int32_t a, utf8proc_int32_t b) { return CombiningClass(a) < CombiningClass(b); });
     it = end;
   }
 }
@@ -110,6 +112,12 @@ bool IsWhitespace(char32_t c) {
 }
 
 bool IsWordCharacter(char32_t c) {
+  if (c == 0x200C || c == 0x200D) return true;  // Joiners.
+  // Letters in circles and squares are symbols, but alphabetic.
+  if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+      (c >= 0x1F170 && c <= 0x1F189)) {
+    return true;
+  }
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -123,6 +131,10 @@ bool IsWordCharacter(char32_t c) {
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC:
       return true;
+    case UTF8PROC_CATEGORY_CN: {
+      const absl::string_view added = AddedCategory(c);  // By a newer Unicode.
+      return !added.empty() && (added[0] == 'L' || added[0] == 'M' || added == "Nd" || added == "Pc");
+    }
     default:
       return false;
   }
@@ -181,7 +193,10 @@ std::string StripAccents(absl::string_view text) {
   out.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {
     const char32_t c = NextCodePoint(text, &pos);
-    if (utf8proc_category(static_cast<utf8proc_int32_t>(c)) != UTF8PROC_CATEGORY_MN) AppendUtf8(c, &out);
+    const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+    const bool is_mark =
+        category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+    if (!is_mark) AppendUtf8(c, &out);
   }
   return out;
 }

@@ -23,18 +23,18 @@ void AppendUtf8(char32_t code_point, std::string* out);
 
 // Unicode's White_Space property.
 bool IsWhitespace(char32_t code_point);
-// A letter, mark, decimal digit, letter number or connector punctuation: what `\w` means in the tokenizers' patterns.
+// A letter, mark, decimal digit, letter number, connector punctuation or joiner: what touches a `single_word` token.
 bool IsWordCharacter(char32_t code_point);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 // Takes n log n time whatever the text, long runs of combining marks included.
 std::string Normalize(NormalForm form, absl::string_view text);
 std::string Lowercase(absl::string_view text);     // Character by character.
-std::string StripAccents(absl::string_view text);  // Drops non-spacing marks.
+std::string StripAccents(absl::string_view text);  // Drops all marks.
 
 // Turns a stream of bytes into a stream of well-formed UTF-8: what is complete comes out, each maximal malformed part
-// becomes one U+FFFD (Unicode 15, section 3.9, as in WHATWG's decoder), and an unfinished character waits for its bytes.
-// The result does not depend on how the bytes were cut.
+// becomes one U+FFFD (Unicode 15, section 3.9, as in WHATWG's decoder), and an unfinished character waits for its
+// bytes. The result does not depend on how the bytes were cut.
 class Utf8Sanitizer {
  public:
   void Push(absl::string_view bytes, std::string* out);

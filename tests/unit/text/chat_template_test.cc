@@ -14,9 +14,9 @@
 namespace baton {
 namespace {
 
+using nlohmann::ordered_json;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using nlohmann::ordered_json;
 using testing::StatusIs;
 
 // One pool for all cases: a process takes a while to import Jinja2.
@@ -61,7 +61,8 @@ TEST(ChatTemplateTest, PublishedTemplates) {
     }
     const auto chat_template = Make(config["chat_template"], tokens);
     for (const auto& chat : expected["chats"]) {
-      ChatRequest request = {.messages = chat["messages"], .add_generation_prompt = chat["add_generation_prompt"],
+      ChatRequest request = {.messages = chat["messages"],
+                             .add_generation_prompt = chat["add_generation_prompt"],
                              .now = "2026-01-02T00:00:00"};
       if (chat.contains("tools")) request.tools = chat["tools"];
       const auto text = chat_template->Render(request);
@@ -80,16 +81,20 @@ TEST(ChatTemplateTest, PublishedTemplates) {
 }
 
 TEST(ChatTemplateTest, JsonKeepsOrderAndLetters) {
-  const auto chat_template = Make("{{ tools | tojson }}|{{ tools | tojson(indent=1) }}|{{ tools[0] | tojson(sort_keys=true, separators=(',', ':')) }}");
+  const auto chat_template = Make(
+      "{{ tools | tojson }}|{{ tools | tojson(indent=1) }}|{{ tools[0] | tojson(sort_keys=true, separators=(',', ':')) "
+      "}}");
   const auto text = chat_template->Render(
       {.messages = Messages(kOneMessage), .tools = ordered_json::parse(R"([{"z": "<é'>", "a": 1}])")});
-  EXPECT_EQ(*text, "[{\"z\": \"<é'>\", \"a\": 1}]|[\n {\n  \"z\": \"<é'>\",\n  \"a\": 1\n }\n]|{\"a\":1,\"z\":\"<é'>\"}");
+  EXPECT_EQ(*text,
+            "[{\"z\": \"<é'>\", \"a\": 1}]|[\n {\n  \"z\": \"<é'>\",\n  \"a\": 1\n }\n]|{\"a\":1,\"z\":\"<é'>\"}");
 }
 
 TEST(ChatTemplateTest, NamesThatTemplatesSee) {
-  const auto chat_template = Make("{{ bos_token }}{{ add_generation_prompt }}{{ tools is none }}{{ documents is none }}"
-                                  "{{ x.y }}{{ eos_token is defined }}{{ strftime_now('%d %b %Y') }}",
-                                  {{"bos_token", "<s>"}});
+  const auto chat_template = Make(
+      "{{ bos_token }}{{ add_generation_prompt }}{{ tools is none }}{{ documents is none }}"
+      "{{ x.y }}{{ eos_token is defined }}{{ strftime_now('%d %b %Y') }}",
+      {{"bos_token", "<s>"}});
   ChatRequest request = {.messages = Messages(kOneMessage), .variables = {{"x", {{"y", 7}}}}, .now = "2026-01-02"};
   EXPECT_EQ(*chat_template->Render(request), "<s>TrueTrueTrue7False02 Jan 2026");
   request.add_generation_prompt = false;
@@ -99,7 +104,8 @@ TEST(ChatTemplateTest, NamesThatTemplatesSee) {
 }
 
 TEST(ChatTemplateTest, BlocksAreTrimmedAndLoopsCanBreak) {
-  EXPECT_EQ(*Render("{% for m in [1, 2, 3] %}\n  {% if m == 2 %}\n{% continue %}{% endif %}\n{{ m }}\n{% endfor %}\n"), "1\n3\n");
+  EXPECT_EQ(*Render("{% for m in [1, 2, 3] %}\n  {% if m == 2 %}\n{% continue %}{% endif %}\n{{ m }}\n{% endfor %}\n"),
+            "1\n3\n");
   EXPECT_EQ(*Render("a{% generation %}b{% endgeneration %}c"), "abc");
 }
 
@@ -113,13 +119,16 @@ TEST(ChatTemplateTest, TheToolTemplateIsForTools) {
 
 // B22.
 TEST(ChatTemplateTest, AbsentNullAndEmptyContentAreOne) {
-  const std::string plain = "{% for m in messages %}[{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}"
-                            "+{{ c.function.name }}{% endfor %}]{% endfor %}";
-  const std::string asks = "{% for m in messages %}{% if m['content'] is none %}NONE{% else %}<{{ m['content'] }}>{% endif %}{% endfor %}";
-  const std::string call = R"("tool_calls": [{"type": "function", "function": {"name": "sqrt", "arguments": "{\"x\": 101}"}}])";
+  const std::string plain =
+      "{% for m in messages %}[{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}"
+      "+{{ c.function.name }}{% endfor %}]{% endfor %}";
+  const std::string asks =
+      "{% for m in messages %}{% if m['content'] is none %}NONE{% else %}<{{ m['content'] }}>{% endif %}{% endfor %}";
+  const std::string call =
+      R"("tool_calls": [{"type": "function", "function": {"name": "sqrt", "arguments": "{\"x\": 101}"}}])";
   for (const std::string content : {R"("content": null, )", R"("content": "", )", R"("content": [], )", ""}) {
-    const std::string history = absl::StrCat(R"([{"role": "user", "content": "q"}, {"role": "assistant", )", content, call,
-                                             R"(}, {"role": "tool", "content": "10.05"}])");
+    const std::string history = absl::StrCat(R"([{"role": "user", "content": "q"}, {"role": "assistant", )", content,
+                                             call, R"(}, {"role": "tool", "content": "10.05"}])");
     EXPECT_EQ(*Render(plain, history.c_str()), "[user:q][assistant:+sqrt][tool:10.05]") << content;
     EXPECT_EQ(*Render(asks, history.c_str()), "<q>NONE<10.05>") << content;
     const std::string silent = absl::StrCat(R"([{"role": "assistant", )", content, R"("tool_calls": []}])");
@@ -129,14 +138,17 @@ TEST(ChatTemplateTest, AbsentNullAndEmptyContentAreOne) {
 }
 
 TEST(ChatTemplateTest, PartsOfContent) {
-  const char parts[] = R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
+  const char parts[] =
+      R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
   EXPECT_EQ(*Render("{{ messages[0].content }}", parts), "a\nb");
-  EXPECT_EQ(*Render("{% for m in messages %}{% for p in m['content'] %}<{{ p.text }}>{% endfor %}{% endfor %}", parts), "<a><b>");
+  EXPECT_EQ(*Render("{% for m in messages %}{% for p in m['content'] %}<{{ p.text }}>{% endfor %}{% endfor %}", parts),
+            "<a><b>");
 }
 
 // B23.
 TEST(ChatTemplateTest, TheTemplatesOwnError) {
-  const auto chat_template = Make("{% if messages[0].role != 'user' %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}ok");
+  const auto chat_template = Make(
+      "{% if messages[0].role != 'user' %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}ok");
   EXPECT_THAT(chat_template->Render({.messages = Messages(R"([{"role": "system", "content": "x"}])")}),
               StatusIs(absl::StatusCode::kInvalidArgument, "Conversation roles must alternate"));
   EXPECT_EQ(*chat_template->Render({.messages = Messages(kOneMessage)}), "ok");
@@ -147,7 +159,8 @@ TEST(ChatTemplateTest, TheTemplatesOwnError) {
 TEST(ChatTemplateTest, ABrokenTemplateIsRefusedAtLoad) {
   EXPECT_THAT(ChatTemplate::Create(Pool(), {.chat_template = "a\n{% if %}"}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("chat template: line 2:")));
-  EXPECT_THAT(ChatTemplate::Create(Pool(), {}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no chat template")));
+  EXPECT_THAT(ChatTemplate::Create(Pool(), {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no chat template")));
 }
 
 TEST(ChatTemplateTest, ShapesOfMessages) {
@@ -170,12 +183,14 @@ TEST(ChatTemplateTest, ShapesOfMessages) {
   EXPECT_THAT(chat_template->Render({.messages = Messages(kOneMessage), .variables = ordered_json::array()}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("variables")));
   ordered_json bad = {{{"role", "user"}, {"content", "\xFF"}}};
-  EXPECT_THAT(chat_template->Render({.messages = bad}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("UTF-8")));
+  EXPECT_THAT(chat_template->Render({.messages = bad}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("UTF-8")));
 }
 
 TEST(ChatTemplateTest, TheSandboxHolds) {
-  for (const char* source : {"{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ raise_exception.__globals__ }}",
-                             "{{ cycler.__init__.__globals__.os.system('true') }}", "{% include '/etc/passwd' %}"}) {
+  for (const char* source :
+       {"{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ raise_exception.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}", "{% include '/etc/passwd' %}"}) {
     const auto text = Render(source);
     if (text.ok()) {
       EXPECT_EQ(*text, "") << source;  // Unsafe attributes are undefined.
@@ -215,7 +230,8 @@ TEST(ChatTemplateTest, HostileTemplates) {
   }
   EXPECT_THAT(error_of("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
               StatusIs(absl::StatusCode::kDeadlineExceeded, "chat template took longer than 700 ms"));
-  EXPECT_THAT(error_of("{{ 'x' * 2000000 }}"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("output over 1048576")));
+  EXPECT_THAT(error_of("{{ 'x' * 2000000 }}"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("output over 1048576")));
   EXPECT_THAT(error_of("fine"), testing::IsOk());
 }
 
@@ -233,7 +249,8 @@ TEST(ChatTemplateTest, ManyThreads) {
   for (int t = 0; t < 6; ++t) {
     threads.emplace_back([&, t] {
       if (t == 0) {
-        EXPECT_EQ(endless->Render({.messages = Messages(kOneMessage)}).status().code(), absl::StatusCode::kDeadlineExceeded);
+        EXPECT_EQ(endless->Render({.messages = Messages(kOneMessage)}).status().code(),
+                  absl::StatusCode::kDeadlineExceeded);
         return;
       }
       for (int i = 0; i < 20; ++i) {
@@ -270,7 +287,8 @@ TEST(RendererPoolTest, ABusyPoolSaysSo) {
 }
 
 TEST(RendererPoolTest, NeedsAProcess) {
-  EXPECT_THAT(RendererPool::Create({.num_processes = 0}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_processes")));
+  EXPECT_THAT(RendererPool::Create({.num_processes = 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_processes")));
 }
 
 }  // namespace

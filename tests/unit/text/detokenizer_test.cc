@@ -24,7 +24,8 @@ std::unique_ptr<const Tokenizer> Make(const nlohmann::json& file) {
 }
 
 // All parts of a stream, the last one from Finish.
-std::vector<std::string> Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool keep_special = false) {
+std::vector<std::string> Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                                bool keep_special = false) {
   Detokenizer detokenizer(&tokenizer, keep_special);
   std::vector<std::string> parts;
   for (const int32_t id : ids) parts.push_back(detokenizer.Push(id));
@@ -60,13 +61,13 @@ TEST(DetokenizerTest, CharactersOverSeveralTokens) {
 // B02.
 TEST(DetokenizerTest, AnUnfinishedCharacterIsReplacedAtTheEnd) {
   const auto tokenizer = Make(testing::TinyByteLevelJson());
-  for (const auto& [ids, wanted] : std::map<std::vector<int32_t>, std::string>{
-           {{0xF0}, kReplacement},
-           {{0xF0, 0x9F}, kReplacement},
-           {{0xC3, 0x28}, std::string(kReplacement) + "("},
-           {{0xE2, 0x80}, kReplacement},
-           {{0xFF}, kReplacement},
-           {{'a', 0xF0, 'b'}, std::string("a") + kReplacement + "b"}}) {
+  for (const auto& [ids, wanted] :
+       std::map<std::vector<int32_t>, std::string>{{{0xF0}, kReplacement},
+                                                   {{0xF0, 0x9F}, kReplacement},
+                                                   {{0xC3, 0x28}, std::string(kReplacement) + "("},
+                                                   {{0xE2, 0x80}, kReplacement},
+                                                   {{0xFF}, kReplacement},
+                                                   {{'a', 0xF0, 'b'}, std::string("a") + kReplacement + "b"}}) {
     EXPECT_EQ(tokenizer->Decode(ids, false), wanted);
     EXPECT_EQ(Joined(Stream(*tokenizer, ids)), wanted);
   }

@@ -155,10 +155,9 @@ TEST(GgufTokenizerTest, Refusals) {
 TEST(GgufTokenizerTest, SmolLm2) {
   const char* from_environment = std::getenv("BATON_MODEL");
   const char* home = std::getenv("HOME");
-  const std::string path = from_environment != nullptr
-                               ? from_environment
-                               : std::string(home != nullptr ? home : "") +
-                                     "/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  const std::string path = from_environment != nullptr ? from_environment
+                                                       : std::string(home != nullptr ? home : "") +
+                                                             "/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf";
   if (testing::ReadWholeFile(path).empty()) GTEST_SKIP() << "no model file " << path;
   ASSERT_OK_AND_ASSIGN(const TextBundle bundle, LoadTextBundle(path));
   EXPECT_EQ(bundle.tokenizer->vocab_size(), 49152);

@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-using ::testing::ElementsAre;
 using nlohmann::json;
+using ::testing::ElementsAre;
 
 std::vector<std::string> Words(const json& value, const std::string& text, bool at_start = true) {
   auto pre_tokenizer = PreTokenizer::FromJson(value);
@@ -54,7 +54,8 @@ TEST(PreTokenizerTest, ByteLevel) {
 }
 
 TEST(PreTokenizerTest, Digits) {
-  EXPECT_THAT(Words({{"type", "Digits"}, {"individual_digits", true}}, "a12\u00bd"), ElementsAre("a", "1", "2", "\u00bd"));
+  EXPECT_THAT(Words({{"type", "Digits"}, {"individual_digits", true}}, "a12\u00bd"),
+              ElementsAre("a", "1", "2", "\u00bd"));
   EXPECT_THAT(Words({{"type", "Digits"}, {"individual_digits", false}}, "a12b"), ElementsAre("a", "12", "b"));
 }
 
@@ -73,7 +74,8 @@ TEST(PreTokenizerTest, Metaspace) {
 }
 
 TEST(PreTokenizerTest, TheOthers) {
-  EXPECT_THAT(Words({{"type", "Punctuation"}, {"behavior", "Isolated"}}, "a,b$c\u3002"), ElementsAre("a", ",", "b", "$", "c", "\u3002"));
+  EXPECT_THAT(Words({{"type", "Punctuation"}, {"behavior", "Isolated"}}, "a,b$c\u3002"),
+              ElementsAre("a", ",", "b", "$", "c", "\u3002"));
   EXPECT_THAT(Words({{"type", "Whitespace"}}, "Hey man!! x"), ElementsAre("Hey", "man", "!!", "x"));
   EXPECT_THAT(Words({{"type", "WhitespaceSplit"}}, " Hey  man!"), ElementsAre("Hey", "man!"));
   EXPECT_THAT(Words({{"type", "CharDelimiterSplit"}, {"delimiter", "|"}}, "a|b"), ElementsAre("a", "b"));
@@ -89,7 +91,8 @@ TEST(NormalizerTest, Steps) {
   };
   EXPECT_EQ(apply({{"type", "Sequence"},
                    {"normalizers",
-                    {{{"type", "Prepend"}, {"prepend", "_"}}, {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "_"}}}}},
+                    {{{"type", "Prepend"}, {"prepend", "_"}},
+                     {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "_"}}}}},
                   "a b"),
             "_a_b");
   EXPECT_EQ(apply({{"type", "Prepend"}, {"prepend", "_"}}, ""), "");

@@ -53,10 +53,13 @@ TEST(RegexTest, EmptyMatchesCut) {
 }
 
 TEST(RegexTest, RefusesWhatItCannotSay) {
-  for (const char* pattern : {"[a[bc]]", "[a-z&&[^b]]", "a{1,2}+", "(a", "[a", R"(\u12)", "a\\", R"(\p{NoSuchScript})"}) {
-    EXPECT_THAT(Regex::Compile(pattern), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pattern '"))) << pattern;
+  for (const char* pattern :
+       {"[a[bc]]", "[a-z&&[^b]]", "a{1,2}+", "(a", "[a", R"(\u12)", "a\\", R"(\p{NoSuchScript})"}) {
+    EXPECT_THAT(Regex::Compile(pattern), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pattern '")))
+        << pattern;
   }
-  EXPECT_THAT(Regex::Compile(std::string(100000, '(')), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pattern")));
+  EXPECT_THAT(Regex::Compile(std::string(100000, '(')),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pattern")));
 }
 
 TEST(RegexTest, BacktrackingIsBounded) {

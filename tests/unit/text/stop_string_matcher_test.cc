@@ -72,7 +72,8 @@ TEST(StopStringMatcherTest, TheFirstToBeCompleteWins) {
 }
 
 TEST(StopStringMatcherTest, Refusals) {
-  EXPECT_THAT(StopStringMatcher::Create({"a", ""}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stop[1]: empty")));
+  EXPECT_THAT(StopStringMatcher::Create({"a", ""}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stop[1]: empty")));
   EXPECT_THAT(StopStringMatcher::Create(std::vector<std::string>(17, "a")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("17 strings, at most 16")));
   EXPECT_THAT(StopStringMatcher::Create({std::string(4097, 'a')}),

@@ -15,9 +15,9 @@
 namespace baton {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using nlohmann::json;
 using testing::StatusIs;
 
 class TextBundleTest : public ::testing::Test {
@@ -54,7 +54,8 @@ TEST_F(TextBundleTest, EndOfGeneration) {
                                      "add_bos_token": true, "unk_token": null})");
   ASSERT_OK_AND_ASSIGN(TextBundle bundle, LoadTextBundle(folder_));
   EXPECT_EQ(bundle.tokenizer->special_tokens().end_of_generation, (std::vector<int32_t>{301}));
-  EXPECT_EQ(bundle.template_tokens, (std::map<std::string, std::string>{{"bos_token", "<|begin|>"}, {"eos_token", "<|end|>"}}));
+  EXPECT_EQ(bundle.template_tokens,
+            (std::map<std::string, std::string>{{"bos_token", "<|begin|>"}, {"eos_token", "<|end|>"}}));
   Write("config.json", R"({"eos_token_id": 302})");
   ASSERT_OK_AND_ASSIGN(bundle, LoadTextBundle(folder_));
   EXPECT_EQ(bundle.tokenizer->special_tokens().end_of_generation, (std::vector<int32_t>{301, 302}));
@@ -67,7 +68,8 @@ TEST_F(TextBundleTest, EndOfGeneration) {
 TEST_F(TextBundleTest, ChatTemplates) {
   Write("tokenizer_config.json", R"({"chat_template": "one"})");
   EXPECT_EQ(LoadTextBundle(folder_)->chat_template, "one");
-  Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"},
+  Write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"},
                                                        {"name": "rag", "template": "r"}]})");
   ASSERT_OK_AND_ASSIGN(TextBundle bundle, LoadTextBundle(folder_));
   EXPECT_EQ(bundle.chat_template, "d");
@@ -102,7 +104,8 @@ TEST_F(TextBundleTest, Refusals) {
   ASSERT_EQ(mkfifo(Path("tokenizer.json").c_str(), 0600), 0);
   EXPECT_THAT(LoadTextBundle(folder_), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokenizer.json")));
   Write("model.gguf", "GGUF");
-  EXPECT_THAT(LoadTextBundle(Path("model.gguf")), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("model.gguf")));
+  EXPECT_THAT(LoadTextBundle(Path("model.gguf")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("model.gguf")));
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ std::string TokenizerJsonText(const std::string& model) {
 }
 
 json TokenizerConfig(const std::string& model) {
-  return json::parse(ReadXz(SharedPath(absl::StrCat("tokenizers/", model, "/tokenizer_config.json.xz"))), nullptr, false);
+  return json::parse(ReadXz(SharedPath(absl::StrCat("tokenizers/", model, "/tokenizer_config.json.xz"))), nullptr,
+                     false);
 }
 
 std::shared_ptr<const Tokenizer> SharedTokenizer(const std::string& model) {
@@ -112,26 +113,36 @@ json TinyByteLevelJson() {
   json merges = json::array();
   int id = 256;
   // Ġ is the space.
-  for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{
-           {"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {"\u0120", "w"}, {"o", "r"}, {"\u0120w", "or"},
-           {"l", "d"}, {"\u0120wor", "ld"}, {"a", "a"}, {"aa", "aa"}, {"\u0120", "\u0120"}}) {
+  for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{{"h", "e"},
+                                                                                    {"l", "l"},
+                                                                                    {"he", "ll"},
+                                                                                    {"hell", "o"},
+                                                                                    {"\u0120", "w"},
+                                                                                    {"o", "r"},
+                                                                                    {"\u0120w", "or"},
+                                                                                    {"l", "d"},
+                                                                                    {"\u0120wor", "ld"},
+                                                                                    {"a", "a"},
+                                                                                    {"aa", "aa"},
+                                                                                    {"\u0120", "\u0120"}}) {
     vocab[left + right] = id++;
     merges.push_back(left + " " + right);
   }
   const auto added = [](int token_id, const char* content, bool special) {
-    return json{{"id", token_id}, {"content", content}, {"special", special}, {"normalized", false},
-                {"lstrip", false}, {"rstrip", false}, {"single_word", false}};
+    return json{{"id", token_id},  {"content", content}, {"special", special},  {"normalized", false},
+                {"lstrip", false}, {"rstrip", false},    {"single_word", false}};
   };
-  return {{"added_tokens",
-           {added(300, "<|begin|>", true), added(301, "<|end|>", true), added(302, "<think>", false)}},
-          {"normalizer", nullptr},
-          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
-          {"post_processor",
-           {{"type", "TemplateProcessing"},
-            {"single", {{{"SpecialToken", {{"id", "<|begin|>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-            {"special_tokens", {{"<|begin|>", {{"id", "<|begin|>"}, {"ids", {300}}, {"tokens", {"<|begin|>"}}}}}}}},
-          {"decoder", {{"type", "ByteLevel"}}},
-          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
+  return {
+      {"added_tokens", {added(300, "<|begin|>", true), added(301, "<|end|>", true), added(302, "<think>", false)}},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single",
+         {{{"SpecialToken", {{"id", "<|begin|>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+        {"special_tokens", {{"<|begin|>", {{"id", "<|begin|>"}, {"ids", {300}}, {"tokens", {"<|begin|>"}}}}}}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
 json TinySpmJson() {
@@ -162,7 +173,8 @@ json TinySpmJson() {
           {"pre_tokenizer", nullptr},
           {"post_processor",
            {{"type", "TemplateProcessing"},
-            {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+            {"single",
+             {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
             {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}}},
           {"decoder",
            {{"type", "Sequence"},
@@ -172,7 +184,11 @@ json TinySpmJson() {
               {{"type", "Fuse"}},
               {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
           {"model",
-           {{"type", "BPE"}, {"unk_token", "<unk>"}, {"fuse_unk", true}, {"byte_fallback", true}, {"vocab", vocab},
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"fuse_unk", true},
+            {"byte_fallback", true},
+            {"vocab", vocab},
             {"merges", merges}}}};
 }
 

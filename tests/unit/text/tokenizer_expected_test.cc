@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Published tokenizers give exactly the ids and texts of the `tokenizers` library, from tokenizer.json and from the same
-// vocabulary as a GGUF file has it.
+// Published tokenizers give exactly the ids and texts of the `tokenizers` library, from tokenizer.json and from the
+// same vocabulary as a GGUF file has it.
 #include <string>
 #include <vector>
 
@@ -40,7 +40,8 @@ void ExpectAllEqual(const Tokenizer& tokenizer, const std::string& model) {
 class ExpectedTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!testing::SharedExists("tokenizers/expected.json.xz")) GTEST_SKIP() << "no published tokenizers beside the tree";
+    if (!testing::SharedExists("tokenizers/expected.json.xz"))
+      GTEST_SKIP() << "no published tokenizers beside the tree";
   }
 };
 

@@ -14,9 +14,9 @@
 namespace baton {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using nlohmann::json;
 using testing::IdsText;
 using testing::StatusIs;
 
@@ -79,6 +79,7 @@ TEST(TokenizerJsonTest, AddedTokenFlags) {
   EXPECT_EQ(Ids(*tokenizer, "qq-qq"), (std::vector<int32_t>{312, '-', 312}));
   EXPECT_EQ(Ids(*tokenizer, "qqb"), (std::vector<int32_t>{'q', 'q', 'b'}));
   EXPECT_EQ(Ids(*tokenizer, "X[Up]"), (std::vector<int32_t>{'x', 314}));
+  EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{310, 314}, true), "[L][up]");
 }
 
 TEST(TokenizerJsonTest, IgnoreMergesAndUnknownCharacters) {
@@ -91,8 +92,9 @@ TEST(TokenizerJsonTest, IgnoreMergesAndUnknownCharacters) {
   json spm = testing::TinySpmJson();
   const auto fallback = Make(spm);
   EXPECT_EQ(Ids(*fallback, "é"), (std::vector<int32_t>{259, 3 + 0xC3, 3 + 0xA9}));  // C03: byte tokens are 3 + byte.
-  EXPECT_EQ(Ids(*fallback, "a</s> b"), (std::vector<int32_t>{*fallback->FindToken("\u2581a"), 2,
-                                                             *fallback->FindToken("\u2581\u2581"), *fallback->FindToken("b")}));
+  EXPECT_EQ(Ids(*fallback, "a</s> b"),
+            (std::vector<int32_t>{*fallback->FindToken("\u2581a"), 2, *fallback->FindToken("\u2581\u2581"),
+                                  *fallback->FindToken("b")}));
   EXPECT_EQ(Ids(*fallback, ""), std::vector<int32_t>{});
   spm["model"]["byte_fallback"] = false;
   EXPECT_EQ(Ids(*Make(spm), "éèx"), (std::vector<int32_t>{259, 0, *fallback->FindToken("x")}));
@@ -207,7 +209,8 @@ TEST(TokenizerJsonTest, RolesOfTokens) {
   const auto by_name = Make(testing::TinyByteLevelJson());
   EXPECT_EQ(by_name->special_tokens().bos, 300);
   EXPECT_TRUE(by_name->special_tokens().adds_bos);
-  const auto tokenizer = Make(testing::TinyByteLevelJson(), {.bos = "<|begin|>", .eos = "<|end|>", .end_of_generation = {302, 301}});
+  const auto tokenizer =
+      Make(testing::TinyByteLevelJson(), {.bos = "<|begin|>", .eos = "<|end|>", .end_of_generation = {302, 301}});
   EXPECT_EQ(tokenizer->special_tokens().eos, 301);
   EXPECT_EQ(tokenizer->special_tokens().end_of_generation, (std::vector<int32_t>{301, 302}));
   json file = testing::TinyByteLevelJson();
@@ -252,7 +255,8 @@ TEST(TokenizerJsonTest, RandomTextsComeBack) {
         }
       }
     }
-    EXPECT_EQ(tokenizer->Decode(Ids(*tokenizer, text), /*keep_special=*/true), text) << "seed " << seed << " round " << round;
+    EXPECT_EQ(tokenizer->Decode(Ids(*tokenizer, text), /*keep_special=*/true), text)
+        << "seed " << seed << " round " << round;
   }
 }
 

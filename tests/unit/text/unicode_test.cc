@@ -27,7 +27,8 @@ TEST(ValidateUtf8Test, NamesTheByte) {
   EXPECT_TRUE(ValidateUtf8("a\xC3\xA9\xF0\x9F\x8C\x8D", "text").ok());
   EXPECT_TRUE(ValidateUtf8(absl::string_view("\0", 1), "text").ok());
   for (const char* bad : {"abc\xFF", "abc\xC3", "abc\xC0\xAF", "abc\xED\xA0\x80", "abc\xF4\x90\x80\x80", "abc\x80"}) {
-    EXPECT_THAT(ValidateUtf8(bad, "text"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("text: invalid UTF-8 at byte 3")));
+    EXPECT_THAT(ValidateUtf8(bad, "text"),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("text: invalid UTF-8 at byte 3")));
   }
 }
 
@@ -92,7 +93,7 @@ TEST(NormalizeTest, Forms) {
 
 // Half a megabyte of marks in the wrong order; sorting them by swapping neighbours would take hours.
 TEST(NormalizeTest, LongRunsOfMarks) {
-  std::string text = "a", wanted_low, wanted_high;
+  std::string text = "a";
   for (int i = 0; i < 131072; ++i) text += "\u0301\u0316";
   const std::string out = Normalize(NormalForm::kNfc, text);
   EXPECT_EQ(out.substr(0, 4), "\u00e1\u0316");
@@ -101,12 +102,16 @@ TEST(NormalizeTest, LongRunsOfMarks) {
 
 TEST(LettersTest, CaseAndAccents) {
   EXPECT_EQ(Lowercase("ÀÉI\u0130ß"), "àéii\u0307ß");
-  EXPECT_EQ(StripAccents("e\u0301x"), "ex");
+  EXPECT_EQ(StripAccents("e\u0301x\u0d40"), "ex");
+  EXPECT_TRUE(IsWordCharacter(0x24B6));
   EXPECT_TRUE(IsWhitespace(0x3000));
   EXPECT_FALSE(IsWhitespace(0x200B));
   EXPECT_FALSE(IsWhitespace(0x180E));
   EXPECT_TRUE(IsWordCharacter(U'é'));
   EXPECT_FALSE(IsWordCharacter(U'-'));
+  EXPECT_TRUE(IsWordCharacter(0x2EBF0));   // A letter since Unicode 15.1.
+  EXPECT_FALSE(IsWordCharacter(0x1FA77));  // A symbol since Unicode 15.
+  EXPECT_FALSE(IsWordCharacter(0x2FFFE));
 }
 
 TEST(ByteAlphabetTest, IsReversible) {
