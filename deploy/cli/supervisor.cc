@@ -112,7 +112,7 @@ void Supervisor::OnExit(Child* child, const ChildExit& exit) {
   child->process.reset();
   if (draining_) {
     if (!exit.clean()) {
-      BATON_LOG(WARNING) << child->spec.name << " ended with " << Describe(exit);
+      if (exit.signal != SIGKILL || !killed_all_) BATON_LOG(WARNING) << child->spec.name << " ended with " << Describe(exit);
       clean_ = false;
     }
     return;
@@ -167,7 +167,7 @@ void Supervisor::AdvanceDrain() {
 }
 
 void Supervisor::KillAll() {
-  draining_ = true;
+  draining_ = killed_all_ = true;
   clean_ = false;
   stage_ = last_stage_ + 1;
   for (const auto& child : children_) {

@@ -91,6 +91,7 @@ class Supervisor {
   int signal_fd_ = -1;
   bool keep_alive_ = false;
   bool draining_ = false;
+  bool killed_all_ = false;
   bool clean_ = true;
   int stage_ = 0;
   int last_stage_ = 0;
