@@ -15,6 +15,7 @@ namespace {
 using ::baton::testing::Heard;
 using ::baton::testing::kBlockSize;
 using ::baton::testing::MakeSpec;
+using ::baton::testing::RandomCpuModel;
 using ::baton::testing::RandomTokens;
 using ::baton::testing::RunAlone;
 using ::baton::testing::TestWorker;
@@ -37,7 +38,7 @@ const std::vector<Known>& KnownRequests() {
       SequenceSpec spec = MakeSpec(prompt, 4 + (i * 5) % 60, sampling);
       if (i % 5 == 4) spec.num_choices = 3;
       spec.priority = i % 3 == 0;
-      all->push_back({spec, RunAlone(spec)});
+      all->push_back({spec, RunAlone(spec, RandomCpuModel())});
     }
     return all;
   }();
@@ -46,7 +47,7 @@ const std::vector<Known>& KnownRequests() {
 
 class Schedule {
  public:
-  explicit Schedule(uint64_t seed) : rng_(seed), worker_(Blocks(), Options()) {}
+  explicit Schedule(uint64_t seed) : rng_(seed), worker_(Blocks(), Options(), RandomCpuModel()) {}
 
   void Run() {
     const auto pause = [this] {
@@ -158,7 +159,7 @@ class Schedule {
 
   // What a transfer would bring.
   void CopyKv(const Call& call) {
-    TestWorker source(16, {.max_running = 0});
+    TestWorker source(16, {.max_running = 0}, RandomCpuModel());
     Heard heard;
     EXPECT_TRUE(source.core().AddPrefill(1, call.known->spec, 0, heard.Sink()).ok());
     source.RunUntilIdle();
@@ -222,7 +223,7 @@ class Schedule {
 };
 
 TEST(EngineRandom, SchedulesLeaveNothingBehindAndChangeNoId) {
-  for (uint64_t seed = 1; seed <= 40 && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= 100 && !HasFailure(); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Schedule(seed).Run();
   }

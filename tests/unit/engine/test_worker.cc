@@ -4,7 +4,7 @@
 #include <random>
 #include <utility>
 
-#include "common/backend/reference_backend.h"
+#include "common/backend/create_backend.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/model/checkpoint.h"
@@ -13,17 +13,30 @@
 
 namespace baton::testing {
 
+namespace {
+
+const Model* MakeModel(const char* backend_name, GgmlType type) {
+  TinyModelOptions options;
+  options.weight_scale = 2.0f;
+  options.matrix_type = options.embedding_type = type;
+  auto checkpoint = Checkpoint::Open(WriteTempFile("engine_test.gguf", TinyModel(options).Build()));
+  BATON_CHECK(checkpoint.ok()) << checkpoint.status();
+  auto backend = CreateBackend(backend_name, {.num_threads = 2});
+  BATON_CHECK(backend.ok()) << backend.status();
+  auto model = Model::Load(*checkpoint, backend->release());
+  BATON_CHECK(model.ok()) << model.status();
+  return model->release();
+}
+
+}  // namespace
+
 const Model& RandomModel() {
-  static const Model* const model = [] {
-    TinyModelOptions options;
-    options.weight_scale = 2.0f;
-    auto checkpoint = Checkpoint::Open(WriteTempFile("engine_test.gguf", TinyModel(options).Build()));
-    BATON_CHECK(checkpoint.ok()) << checkpoint.status();
-    static ReferenceBackend backend(1);
-    auto model = Model::Load(*checkpoint, &backend);
-    BATON_CHECK(model.ok()) << model.status();
-    return model->release();
-  }();
+  static const Model* const model = MakeModel("reference", GgmlType::kF32);
+  return *model;
+}
+
+const Model& RandomCpuModel() {
+  static const Model* const model = MakeModel("cpu", GgmlType::kQ8_0);
   return *model;
 }
 

@@ -18,7 +18,8 @@
 namespace baton::testing {
 
 // A seeded random model whose text depends on all of its context, packed once for all tests of a program.
-const Model& RandomModel();
+const Model& RandomModel();     // On the reference backend.
+const Model& RandomCpuModel();  // Quantised, on the backend that serves, with two threads.
 
 inline constexpr int kBlockSize = 16;
 
