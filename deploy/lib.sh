@@ -41,6 +41,8 @@ build() {
   local preset=$1 targets=()
   shift
   if [[ $# -gt 0 ]]; then targets=(--target "$@"); fi
+  # Paths relative to the clone, so that a second clone of the same sources finds the first one's objects in ccache.
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
   say "configuring (preset $preset)"
   local log="$root/build/$preset-configure.log"
   mkdir -p "$root/build"
