@@ -75,6 +75,7 @@ absl::StatusOr<SequenceSpec> DecodeCall::MakeSpec(const internal::DecodeStart& s
   spec.cache_key = {runtime_->model().fingerprint(), "", start.cache_salt()};
   spec.priority = start.priority();
   spec.num_choices = std::max(1, start.num_choices());
+  spec.first_choice = start.first_choice();
   return spec;
 }
 

@@ -66,7 +66,11 @@ void Admission::SetView(std::shared_ptr<const ClusterView> view, MonotonicTime n
       it = accounts_.erase(it);
       continue;
     }
-    if (worker != nullptr && worker->load_sequence != it->second.refused_at) it->second.refused = false;
+    if (worker != nullptr && worker->load_sequence != it->second.load_sequence) {
+      it->second.load_sequence = worker->load_sequence;
+      it->second.refused = false;
+      it->second.tokens_since_report = 0;
+    }
     ++it;
   }
   if (!view_->ready) {
@@ -114,10 +118,9 @@ void Admission::Release(const WorkerRef& worker, int64_t num_tokens, bool refuse
   Account& account = it->second;
   --account.open_calls;
   account.open_tokens -= num_tokens;
-  const WorkerInfo* info = view_->Find(worker);
+  account.tokens_since_report = std::max<int64_t>(0, account.tokens_since_report - num_tokens);
   account.refused = refused;
-  if (info != nullptr) account.refused_at = info->load_sequence;
-  if (account.open_calls <= 0 && info == nullptr) accounts_.erase(it);
+  if (account.open_calls <= 0 && view_->Find(worker) == nullptr) accounts_.erase(it);
   Pump(now, grants);
 }
 
@@ -213,8 +216,9 @@ bool Admission::HasCredit(const WorkerInfo& worker, int64_t num_tokens) const {
   const Account account = it == accounts_.end() ? Account() : it->second;
   if (account.refused || account.open_calls >= worker.load.credit_slots()) return false;
   // An idle worker judges itself whether the request can ever fit; else it would wait here for ever.
+  if (account.open_calls == 0 || worker.load.block_size() == 0) return true;
   const int64_t tokens = static_cast<int64_t>(worker.load.credit_blocks()) * worker.load.block_size();
-  return account.open_calls == 0 || tokens == 0 || account.open_tokens + num_tokens <= tokens;
+  return account.tokens_since_report + num_tokens <= tokens;
 }
 
 const WorkerInfo* Admission::Choose(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) {
@@ -226,9 +230,12 @@ const WorkerInfo* Admission::Choose(internal::WorkerRole role, const RouteReques
 }
 
 void Admission::Take(const WorkerRef& worker, int64_t num_tokens) {
-  Account& account = accounts_[worker];
+  auto [it, fresh] = accounts_.try_emplace(worker);
+  Account& account = it->second;
+  if (fresh) account.load_sequence = view_->Find(worker)->load_sequence;
   ++account.open_calls;
   account.open_tokens += num_tokens;
+  account.tokens_since_report += num_tokens;
 }
 
 absl::Status Admission::NotReady() const {

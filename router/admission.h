@@ -52,8 +52,8 @@ struct Grant {
 
 // Who may start, and where: the queue, the credits and the policy. Pure and single-threaded.
 //
-// A credit is a hint, not a promise: a worker's share of slots and blocks, counted here by the calls that this router has
-// open. A worker that refuses gets nothing more until it has reported its load again or one of its calls has ended.
+// A credit is a hint, not a promise: a worker's share of slots, counted here by the calls that this router has open, and of
+// free blocks, less what was opened since that report. A worker that refuses gets nothing more until it has reported its load again or one of its calls has ended.
 class Admission {
  public:
   Admission(const AdmissionOptions& options, std::unique_ptr<RoutePolicy> policy, uint64_t seed);
@@ -86,8 +86,9 @@ class Admission {
   struct Account {
     int open_calls = 0;
     int64_t open_tokens = 0;
+    int64_t tokens_since_report = 0;  // Of calls opened since the worker last said what is free.
     bool refused = false;
-    uint64_t refused_at = 0;  // load_sequence then.
+    uint64_t load_sequence = 0;  // The report that the two above refer to.
   };
 
   void Pump(MonotonicTime now, std::vector<Grant>* grants);

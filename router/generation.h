@@ -17,7 +17,7 @@
 #include "router/router_core.h"
 #include "router/strand.h"
 #include "router/timers.h"
-#include "router/worker_clients.h"
+#include "router/worker_client.h"
 
 namespace baton {
 

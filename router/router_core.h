@@ -24,7 +24,7 @@
 #include "router/served_model.h"
 #include "router/task_pool.h"
 #include "router/timers.h"
-#include "router/worker_clients.h"
+#include "router/worker_client.h"
 #include "router/worker_registry.h"
 
 namespace baton {

@@ -152,6 +152,7 @@ void StubWorker::SendLoad() {
   internal::WorkerReport report;
   report.mutable_load()->set_credit_slots(options_.slots);
   report.mutable_load()->set_block_size(16);
+  report.mutable_load()->set_credit_blocks(1000);
   registration_->Send(std::move(report));
 }
 

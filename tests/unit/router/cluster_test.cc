@@ -30,6 +30,7 @@ internal::WorkerLoad Load(int slots = 4) {
   internal::WorkerLoad load;
   load.set_credit_slots(slots);
   load.set_block_size(16);
+  load.set_credit_blocks(1000);
   return load;
 }
 
@@ -231,6 +232,18 @@ TEST_F(AdmissionTest, RefusedWorkerGetsNothingUntilItsLoadIsNewer) {
   WorkerInfo decode = Info(Identity("d-1", internal::DECODE));
   decode.load_sequence = 2;
   View({decode, Info(Identity("p-1", internal::PREFILL))});
+  EXPECT_EQ(grants_.size(), 1u);
+}
+
+TEST_F(AdmissionTest, FreeBlocksAreAHintUntilTheNextReport) {
+  WorkerInfo decode = Info(Identity("d-1", internal::DECODE));
+  decode.load.set_credit_blocks(1);
+  const WorkerInfo prefill = Info(Identity("p-1", internal::PREFILL));
+  View({decode, prefill});
+  EXPECT_TRUE(Ask().route.ok());
+  EXPECT_EQ(Ask().ticket, 0u);  // 20 tokens do not fit 16.
+  decode.load_sequence = 2;
+  View({decode, prefill});
   EXPECT_EQ(grants_.size(), 1u);
 }
 

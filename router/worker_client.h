@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef BATON_ROUTER_WORKER_CLIENTS_H_
-#define BATON_ROUTER_WORKER_CLIENTS_H_
+#ifndef BATON_ROUTER_WORKER_CLIENT_H_
+#define BATON_ROUTER_WORKER_CLIENT_H_
 
 #include <map>
 #include <memory>
@@ -42,4 +42,4 @@ class WorkerClients {
 
 }  // namespace baton
 
-#endif  // BATON_ROUTER_WORKER_CLIENTS_H_
+#endif  // BATON_ROUTER_WORKER_CLIENT_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/worker_clients.h"
+#include "router/worker_client.h"
 
 #include <utility>
 
