@@ -16,10 +16,10 @@ if(BATON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${BATON_CCACHE})
 endif()
 
-# g++ 12 reports overlaps of "literal" + std::string, and members of std::optional and of designated initialisers as uninitialised where they are not.
+# g++ 12 reports members of std::optional and of designated initialisers as uninitialised where they are not.
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wno-psabi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict)
+  add_compile_options(-Wno-maybe-uninitialized)
 endif()
 include_directories(${CMAKE_SOURCE_DIR})
 
