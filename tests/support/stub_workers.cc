@@ -31,6 +31,7 @@ struct StubWorker::DecodeCall {
   std::shared_ptr<ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>> stream;
   StubScript script;
   internal::DecodeStart start;
+  std::atomic<bool> refused{false};
   Mutex mutex;
   int attempt ABSL_GUARDED_BY(mutex) = 1;
   bool landed ABSL_GUARDED_BY(mutex) = false;
@@ -66,6 +67,7 @@ class StubWorker::DecodeService : public internal::DecodeWorker::CallbackService
          .on_done =
              [this, call] {
                call->stream.reset();
+               if (call->refused) worker_->SendLoad();
                worker_->Note(&StubWorker::num_open_, -1);
              }});
     return call->stream->reactor();
@@ -189,10 +191,10 @@ void StubWorker::OnDecode(const std::shared_ptr<DecodeCall>& call, internal::Dec
     }
     Note(&StubWorker::num_calls_);
     if (refuse) {
+      // The load follows once the router has let go of the call, so that it is newer than the refusal.
+      call->refused = true;
       *event.mutable_refused() = MakeError(absl::StatusCode::kResourceExhausted, "no blocks");
       call->Send(std::move(event));
-      call->End();
-      SendLoad();
     } else if (call->script.cached) {
       Land(call, 0, true);
     } else if (request.start().prefill_locally()) {
