@@ -77,7 +77,8 @@ struct StepRows {
 };
 
 struct PackOptions {
-  // A role needs both shapes of work by default; a backend may build a second, role-specific form where it pays.
+  // Which shapes of work the matrix meets: many rows, few rows. A backend may choose its form by it. The head is packed for
+  // decode alone.
   bool for_prefill = true;
   bool for_decode = true;
 };

@@ -32,6 +32,14 @@ absl::StatusOr<CpuPrecision> ChoosePrecision(absl::string_view activations) {
   return absl::InvalidArgumentError(absl::StrFormat("activations \"%s\" is not one of mixed, one, two", activations));
 }
 
+absl::StatusOr<CpuMatmul> ChooseMatmul(absl::string_view matmul) {
+  if (matmul.empty() || matmul == "int8") return CpuMatmul::kInt8;
+  if (matmul == "onednn-bf16") return CpuMatmul::kOneDnnBf16;
+  if (matmul == "onednn-f32") return CpuMatmul::kOneDnnF32;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("matmul \"%s\" is not one of int8, onednn-bf16, onednn-f32", matmul));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options) {
@@ -44,7 +52,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, c
   if (name == "cpu") {
     BATON_ASSIGN_OR_RETURN(const cpu::Kernels* kernels, ChooseKernels(options.isa));
     BATON_ASSIGN_OR_RETURN(const CpuPrecision precision, ChoosePrecision(options.activations));
-    return std::make_unique<CpuBackend>(kernels, num_threads, precision);
+    BATON_ASSIGN_OR_RETURN(const CpuMatmul matmul, ChooseMatmul(options.matmul));
+    return std::make_unique<CpuBackend>(kernels, num_threads, precision, matmul);
   }
   if (name == "cuda") return absl::FailedPreconditionError("this build has no CUDA backend");
   return absl::InvalidArgumentError(absl::StrFormat("backend \"%s\" is not one of cpu, reference, cuda", name));

@@ -18,6 +18,10 @@ struct BackendOptions {
   // "cpu" only: with how many 8-bit terms activations are rounded before they meet quantised weights. "mixed" (also empty):
   // the measured default; "one": the fastest; "two": as exact as fp32. Part of the numerics id.
   std::string activations;
+  // "cpu" only: who multiplies the matrices of the layers. "int8" (also empty): own kernels on the file's quantised values;
+  // "onednn-bf16", "onednn-f32": oneDNN at fixed panels of 64 rows, for prefill workers on CPUs where it is faster (AMX). Part
+  // of the numerics id.
+  std::string matmul;
 };
 
 // `name`: "cpu" (serves), "reference" (plain fp32, slow) or "cuda".

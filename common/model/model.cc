@@ -63,7 +63,9 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const Checkpo
 }
 
 absl::Status Model::PackEnds(const PackOptions& options) {
-  BATON_ASSIGN_OR_RETURN(head_, backend_->Pack({&checkpoint_->output(), 1}, options));
+  PackOptions head_options = options;
+  head_options.for_prefill = false;  // Few rows ever need logits.
+  BATON_ASSIGN_OR_RETURN(head_, backend_->Pack({&checkpoint_->output(), 1}, head_options));
   BATON_ASSIGN_OR_RETURN(embedding_, backend_->PackTable(checkpoint_->embedding()));
   BATON_ASSIGN_OR_RETURN(final_norm_, backend_->PackVector({&checkpoint_->final_norm(), 1}));
   return absl::OkStatus();

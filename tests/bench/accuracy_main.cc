@@ -13,6 +13,7 @@
 
 ABSL_FLAG(std::string, activations, "", "mixed, one or two terms (CreateBackend)");
 ABSL_FLAG(std::string, kv, "f16", "KV cache type of the serving path: f32, f16 or bf16");
+ABSL_FLAG(std::string, matmul, "", "see CreateBackend");
 ABSL_FLAG(std::string, isa, "", "instruction set of the serving path");
 ABSL_FLAG(int, threads, 0, "threads; 0: all");
 ABSL_FLAG(std::string, golden, "", "other prompts, in the form of tests/golden/smollm2.json");
@@ -65,6 +66,7 @@ absl::Status Main() {
   options.backend_options.num_threads = absl::GetFlag(FLAGS_threads);
   options.backend_options.isa = absl::GetFlag(FLAGS_isa);
   options.backend_options.activations = absl::GetFlag(FLAGS_activations);
+  options.backend_options.matmul = absl::GetFlag(FLAGS_matmul);
   BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv)));
   BATON_ASSIGN_OR_RETURN(auto served, LogitsProbe::Open(checkpoint, options));
   BATON_ASSIGN_OR_RETURN(const AccuracyReport report, MeasureAccuracy(served.get(), cases, reference));

@@ -19,6 +19,7 @@
 ABSL_FLAG(std::string, model, "", "model file or folder; empty: SmolLM2 from the cache folder");
 ABSL_FLAG(std::string, backend, "cpu", "see CreateBackend");
 ABSL_FLAG(std::string, activations, "", "see CreateBackend");
+ABSL_FLAG(std::string, matmul, "", "see CreateBackend");
 ABSL_FLAG(std::string, isa, "", "see CreateBackend");
 ABSL_FLAG(int, threads, 0, "threads; 0: all");
 ABSL_FLAG(int, repeat, 5, "runs of each, of which the best counts");
@@ -113,6 +114,7 @@ absl::Status Main() {
   options.num_threads = absl::GetFlag(FLAGS_threads);
   options.isa = absl::GetFlag(FLAGS_isa);
   options.activations = absl::GetFlag(FLAGS_activations);
+  options.matmul = absl::GetFlag(FLAGS_matmul);
   BATON_ASSIGN_OR_RETURN(auto backend, CreateBackend(absl::GetFlag(FLAGS_backend), options));
   auto start = Clock::now();
   BATON_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(path));

@@ -33,9 +33,11 @@ void ForRowBlocks(int64_t num_rows, Body&& body) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPrecision& precision)
+CpuBackend::CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPrecision& precision,
+                       CpuMatmul matmul)
     : kernels_(*kernels),
       precision_(precision),
+      matmul_(matmul),
       pool_(num_threads),
       linear_(kernels, &pool_),
       attention_(kernels, &pool_, &linear_) {}
@@ -43,13 +45,16 @@ CpuBackend::CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPr
 std::string CpuBackend::numerics_id() const {
   // One letter per matrix of a layer, then the head. The instruction set is not part of it: all give the same bits.
   const auto letter = [](cpu::Terms terms) { return "1m2"[static_cast<int>(terms)]; };
-  return absl::StrFormat("cpu-i8g32x%c%c%c%c%c-attn%d.%d/1", letter(precision_.qkv), letter(precision_.attn_out),
-                         letter(precision_.gate_up), letter(precision_.down), letter(precision_.head), cpu::kKeyTile,
-                         cpu::kContextSplit);
+  std::string layers = absl::StrFormat("i8g32x%c%c%c%c", letter(precision_.qkv), letter(precision_.attn_out),
+                                       letter(precision_.gate_up), letter(precision_.down));
+  if (matmul_ == CpuMatmul::kOneDnnBf16) layers = "onednn64-bf16-";
+  if (matmul_ == CpuMatmul::kOneDnnF32) layers = "onednn64-f32-";
+  return absl::StrFormat("cpu-%s%c-attn%d.%d/1", layers, letter(precision_.head), cpu::kKeyTile, cpu::kContextSplit);
 }
 
 std::string CpuBackend::description() const {
-  return absl::StrFormat("cpu: %s, %d threads", kernels_.name, pool_.num_threads());
+  return absl::StrFormat("cpu: %s%s, %d threads", kernels_.name, matmul_ == CpuMatmul::kInt8 ? "" : " and oneDNN",
+                         pool_.num_threads());
 }
 
 absl::StatusOr<std::shared_ptr<uint8_t[]>> CpuBackend::Allocate(size_t bytes) { return AllocateHostMemory(bytes); }
@@ -58,6 +63,7 @@ absl::Status CpuBackend::Reserve(const LayerShape& shape, int max_rows) {
   const int64_t attention_width = static_cast<int64_t>(shape.num_heads) * shape.head_dim;
   const int64_t max_in = std::max<int64_t>({shape.hidden_size, attention_width, shape.intermediate_size});
   BATON_RETURN_IF_ERROR(linear_.Reserve(max_rows, max_in, int64_t{2} * shape.intermediate_size));
+  BATON_RETURN_IF_ERROR(linear_.ReserveThreadScratch(slice_scratch_bytes_));
   BATON_RETURN_IF_ERROR(attention_.Reserve(shape, max_rows));
   const int64_t width = std::max<int64_t>({QkvWidth(shape), shape.intermediate_size, shape.hidden_size});
   const size_t bytes = static_cast<size_t>(std::min<int64_t>(max_rows, kRowBlock) * width) * sizeof(float);
@@ -70,7 +76,13 @@ absl::Status CpuBackend::Reserve(const LayerShape& shape, int max_rows) {
 }
 
 absl::StatusOr<PackedMatrix> CpuBackend::Pack(std::span<const TensorView> parts, const PackOptions& options) {
-  BATON_ASSIGN_OR_RETURN(Matrix matrix, cpu::PackMatrix(parts));
+  const bool one_dnn = matmul_ != CpuMatmul::kInt8 && options.for_prefill;
+  BATON_ASSIGN_OR_RETURN(Matrix matrix, one_dnn ? cpu::PackMatrixForOneDnn(parts, matmul_ == CpuMatmul::kOneDnnBf16)
+                                                : cpu::PackMatrix(parts));
+  size_t most = slice_scratch_bytes_;
+  while (most < matrix.slice_scratch_bytes() &&
+         !slice_scratch_bytes_.compare_exchange_weak(most, matrix.slice_scratch_bytes())) {
+  }
   PackedMatrix packed;
   packed.out = matrix.out;
   packed.in = matrix.in;

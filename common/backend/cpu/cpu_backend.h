@@ -2,6 +2,7 @@
 #ifndef BATON_COMMON_BACKEND_CPU_CPU_BACKEND_H_
 #define BATON_COMMON_BACKEND_CPU_CPU_BACKEND_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,13 @@
 #include "common/backend/cpu/thread_pool.h"
 
 namespace baton {
+
+// Who multiplies the matrices of a layer.
+enum class CpuMatmul : uint8_t {
+  kInt8,        // The kernels of this folder, on the file's own quantised values.
+  kOneDnnBf16,  // oneDNN on weights rounded to bf16, in panels of 64 rows: for workers that prefill only.
+  kOneDnnF32,
+};
 
 // How the input of each quantised matrix is rounded; README.md has the measurements behind the defaults.
 struct CpuPrecision {
@@ -33,7 +41,7 @@ struct CpuPrecision {
 class CpuBackend : public Backend {
  public:
   // `kernels` is one of cpu::FindKernels; num_threads >= 1, the caller included.
-  CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPrecision& precision);
+  CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPrecision& precision, CpuMatmul matmul);
 
   std::string numerics_id() const override;
   std::string description() const override;
@@ -60,6 +68,8 @@ class CpuBackend : public Backend {
 
   const cpu::Kernels& kernels_;
   const CpuPrecision precision_;
+  const CpuMatmul matmul_;
+  std::atomic<size_t> slice_scratch_bytes_{0};  // The most that any packed matrix wants per thread.
   cpu::ThreadPool pool_;
   cpu::LinearRunner linear_;
   cpu::AttentionRunner attention_;

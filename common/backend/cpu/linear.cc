@@ -87,7 +87,7 @@ LinearRunner::Prepared LinearRunner::Prepare(const Matrix& w, const LinearInput&
 
 void LinearRunner::RunBlock(const Matrix& w, const LinearInput& input, Epilogue epilogue, float* y, int64_t ldy) {
   if (epilogue == Epilogue::kSiluMul && (w.segments.size() != 1 || w.out % 32 != 0)) {
-    // Gate and up do not lie in whole tiles of one segment: through scratch.
+    // Gate and up do not lie in whole tiles of one segment (or in oneDNN's slices): through scratch.
     BATON_CHECK_LE(static_cast<size_t>(input.num_rows * w.out) * sizeof(float), gate_up_bytes_);
     float* gate_up = reinterpret_cast<float*>(gate_up_.get());
     RunBlock(w, input, Epilogue::kStore, gate_up, w.out);
@@ -100,6 +100,7 @@ void LinearRunner::RunBlock(const Matrix& w, const LinearInput& input, Epilogue 
     return;
   }
   const Prepared prepared = Prepare(w, input);
+  if (!w.slices.empty()) RunSlices(w, prepared, input.num_rows, epilogue, y, ldy);
   for (const MatrixSegment& segment : w.segments) {
     const int64_t num_tiles = epilogue == Epilogue::kSiluMul ? w.out / 32 : segment.num_tiles();
     const int64_t step = TilesPerTask(num_tiles, pool_.num_threads());
@@ -108,6 +109,19 @@ void LinearRunner::RunBlock(const Matrix& w, const LinearInput& input, Epilogue 
                  epilogue, y, ldy);
     });
   }
+}
+
+void LinearRunner::RunSlices(const Matrix& w, const Prepared& prepared, int64_t num_rows, Epilogue epilogue, float* y,
+                             int64_t ldy) {
+  const int64_t panels = (num_rows + OneDnnLinear::kRows - 1) / OneDnnLinear::kRows;
+  const int64_t num_slices = static_cast<int64_t>(w.slices.size());
+  pool_.ParallelFor(num_slices * panels, [&](int64_t task, int thread) {
+    const OneDnnSlice& slice = w.slices[static_cast<size_t>(task / panels)];
+    const int64_t begin = task % panels * OneDnnLinear::kRows;
+    slice.linear->Run(kernels_, prepared.floats + begin * prepared.ld_floats, prepared.ld_floats,
+                      std::min(OneDnnLinear::kRows, num_rows - begin), y + begin * ldy + slice.out_begin, ldy,
+                      epilogue, thread_scratch(thread));
+  });
 }
 
 void LinearRunner::RunSegment(const MatrixSegment& segment, const Prepared& prepared, int64_t num_rows,

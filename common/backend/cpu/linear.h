@@ -74,6 +74,7 @@ class LinearRunner {
   };
   Prepared Prepare(const Matrix& w, const LinearInput& input);
   void RunBlock(const Matrix& w, const LinearInput& input, Epilogue epilogue, float* y, int64_t ldy);
+  void RunSlices(const Matrix& w, const Prepared& prepared, int64_t num_rows, Epilogue epilogue, float* y, int64_t ldy);
   void RunSegment(const MatrixSegment& segment, const Prepared& prepared, int64_t num_rows, int64_t tile_begin,
                   int64_t tile_end, int thread, Epilogue epilogue, float* y, int64_t ldy);
 
