@@ -28,10 +28,16 @@ void SmallTiles(const QuantLinearArgs& args, bool two, TilePair tiles) {
   const int64_t tile_bytes = groups * w.record_bytes;
   const int num_rows = static_cast<int>(args.row_end - args.row_begin);
   const bool pair = tiles.second >= 0;
-  const SmallFn small = pair ? SmallFunction<2>(w.format, two) : SmallFunction<1>(w.format, two);
+  const uint8_t* first = w.data + tiles.first * tile_bytes;
+  const int64_t stride = (tiles.second - tiles.first) * tile_bytes;
   alignas(64) TileSums sums;
-  small(w.data + tiles.first * tile_bytes, (tiles.second - tiles.first) * tile_bytes, groups, args.x, args.row_begin,
-        num_rows, sums);
+  if (pair && kSmallTiles == 2) {
+    SmallFunction<kSmallTiles>(w.format, two)(first, stride, groups, args.x, args.row_begin, num_rows, sums[0]);
+  } else {
+    const SmallFn one = SmallFunction<1>(w.format, two);
+    one(first, 0, groups, args.x, args.row_begin, num_rows, sums[0]);
+    if (pair) one(first + stride, 0, groups, args.x, args.row_begin, num_rows, sums[1]);
+  }
   WriteTile(args, tiles.first, args.row_begin, num_rows, sums[0], sums[1]);
   if (pair && args.epilogue != Epilogue::kSiluMul) {
     WriteTile(args, tiles.second, args.row_begin, num_rows, sums[1], nullptr);

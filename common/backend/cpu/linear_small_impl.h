@@ -128,12 +128,12 @@ void SmallBlock(const uint8_t* tile, int64_t tile_stride, int64_t groups, const 
 
 template <class F, bool kTwo, int C>
 void SmallRows(const uint8_t* tile, int64_t tile_stride, int64_t groups, const QuantisedRows& x, int64_t row,
-               int num_rows, TileSums& out) {
+               int num_rows, float (*out)[16]) {
   int r = 0;
   auto run = [&](auto count) {
     constexpr int kRows = decltype(count)::value;
     for (; r + kRows <= num_rows; r += kRows) {
-      SmallBlock<F, kTwo, kRows, C>(tile, tile_stride, groups, x, row + r, &out[0][r]);
+      SmallBlock<F, kTwo, kRows, C>(tile, tile_stride, groups, x, row + r, out + r);
     }
   };
   if constexpr (kSmallRows >= 8) run(Count<8>());
@@ -142,7 +142,7 @@ void SmallRows(const uint8_t* tile, int64_t tile_stride, int64_t groups, const Q
   run(Count<1>());
 }
 
-using SmallFn = void (*)(const uint8_t*, int64_t, int64_t, const QuantisedRows&, int64_t, int, TileSums&);
+using SmallFn = void (*)(const uint8_t*, int64_t, int64_t, const QuantisedRows&, int64_t, int, float (*)[16]);
 
 template <class F, int C>
 SmallFn SmallOf(bool two) {

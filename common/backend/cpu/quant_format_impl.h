@@ -43,19 +43,19 @@ struct RowBlock {
 
   RowBlock(const QuantisedRows& x, int64_t row)
       : hi(x.hi + row * x.in),
-        lo(x.lo + row * x.in),
+        lo(x.lo == nullptr ? nullptr : x.lo + row * x.in),
         stride1(x.in),
         stride3(3 * x.in),
         stride5(5 * x.in),
         stride7(7 * x.in),
         ld(x.ld),
         scale(x.scale + row),
-        scale_hi(x.scale_hi + row),
+        scale_hi(x.lo == nullptr ? nullptr : x.scale_hi + row),
         scaled_sum(x.scaled_sum + row),
         scaled_sum16(x.scaled_sum16 + row),
         neg_sum(x.neg_sum + row),
         neg_sum16(x.neg_sum16 + row),
-        lo_used(x.lo_used + row) {
+        lo_used(x.lo == nullptr ? nullptr : x.lo_used + row) {
     // Opaque, so that the compiler addresses eight rows from five registers instead of keeping eight pointers.
     __asm__("" : "+r"(stride1), "+r"(stride3), "+r"(stride5), "+r"(stride7));
   }

@@ -183,8 +183,11 @@ inline void RoundVector(V x, FloatType type, uint8_t* p) {
   } else if (type == FloatType::kBf16) {
     const float limit = 3.38953139e38f;  // 0x7f7f0000
     const W bits = Bits(Max(Set(-limit), Min(Set(limit), x)));
-    const W odd = AndI(ShrLogical16(bits), SetI(1));
-    StoreU16(p, ShrLogical16(AddI(bits, AddI(odd, SetI(0x7fff)))));
+    const W half = AddI(AndI(ShrLogical16(bits), SetI(1)), SetI(0x7fff));
+    // A NaN's low bits must neither be all it has nor carry into the sign: any NaN becomes the plain one.
+    const W is_nan = Sar<31>(SubI(SetI(0x7f800000), AndI(bits, SetI(0x7fffffff))));
+    const W number = AndI(ShrLogical16(AddI(bits, half)), SubI(SetI(-1), is_nan));
+    StoreU16(p, AddI(number, AndI(is_nan, SetI(0x7fc0))));
   } else {
     Store(reinterpret_cast<float*>(p), x);
   }

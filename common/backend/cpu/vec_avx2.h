@@ -8,7 +8,7 @@ namespace {
 
 // Register blocking that fits 16 registers of 256 bits, two per vector.
 constexpr int kPanelRows = 3, kPanelTiles = 1;
-constexpr int kSmallRows = 4;
+constexpr int kSmallRows = 4, kSmallTiles = 1;
 constexpr int kDotRows = 6, kDotVectors = 1;
 
 struct V {

@@ -7,7 +7,7 @@ namespace {
 
 // Register blocking that fits 32 registers of 512 bits.
 constexpr int kPanelRows = 6, kPanelTiles = 2;  // quantised, many rows
-constexpr int kSmallRows = 8;                   // quantised, few rows
+constexpr int kSmallRows = 8, kSmallTiles = 2;                   // quantised, few rows
 constexpr int kDotRows = 6, kDotVectors = 4;    // fp32
 
 typedef __m512 V;    // 16 floats

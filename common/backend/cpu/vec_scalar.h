@@ -8,7 +8,7 @@ namespace baton::cpu {
 namespace {
 
 constexpr int kPanelRows = 2, kPanelTiles = 1;
-constexpr int kSmallRows = 2;
+constexpr int kSmallRows = 2, kSmallTiles = 1;
 constexpr int kDotRows = 2, kDotVectors = 1;
 
 struct V {

@@ -76,6 +76,7 @@ TEST_P(RowKernelsTest, RoundingToHalf) {
   std::mt19937 rng(22);
   std::vector<float> x = {0.0f, -0.0f, 65504.0f, 65519.9f, 65520.0f, 1e9f, -1e9f, INFINITY, -INFINITY, 6e-8f, 2.9e-8f,
                           -6.1e-5f, 1.0f + 0x1p-11f, 1.0f + 0x3p-11f, NAN, -NAN, 3.4e38f, 1e-40f};
+  for (uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7f800001u}) x.push_back(std::bit_cast<float>(bits));
   for (int i = 0; i < 3000; ++i) {
     x.push_back(std::ldexp(static_cast<float>(rng()) / 4294967296.0f - 0.5f, static_cast<int>(rng() % 60) - 40));
   }
