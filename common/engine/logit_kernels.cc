@@ -7,7 +7,10 @@
 namespace baton {
 namespace {
 
+constexpr int kLanes = 16;
+
 namespace portable {
+constexpr int kWidth = 4;
 #include "common/engine/logit_kernels.inc"
 }
 
@@ -15,6 +18,7 @@ namespace portable {
 #pragma GCC push_options
 #pragma GCC target("avx2")
 namespace avx2 {
+constexpr int kWidth = 8;
 #include "common/engine/logit_kernels.inc"
 }
 #pragma GCC pop_options

@@ -126,10 +126,12 @@ double Sampler::SelectByRank(std::span<const float> x, const SamplingParams& par
   }
   Gather(x, bound);
   if (use_top_k) KeepBest(params.top_k);
-  for (Candidate& c : candidates_) {
-    double sum;
-    GetLogitKernels().exp_sums(&c.logit, 1, max, scale, &c.weight, &sum);
-  }
+  gathered_.clear();
+  for (const Candidate& c : candidates_) gathered_.push_back(c.logit);
+  weights_.resize(x.size());
+  GetLogitKernels().exp_sums(gathered_.data(), static_cast<int>(gathered_.size()), max, scale, weights_.data(),
+                             chunk_sums_.data());
+  for (size_t i = 0; i < candidates_.size(); ++i) candidates_[i].weight = weights_[i];
   std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < static_cast<float>(params.min_p); });
   double total = 0;
   for (const Candidate& c : candidates_) total += c.weight;

@@ -91,7 +91,7 @@ class Sampler {
   std::vector<float> weights_;     // [vocab]
   std::vector<float> chunk_max_;   // [chunks]
   std::vector<double> chunk_sums_;  // [chunks]
-  std::vector<float> chunk_order_;  // Scratch for KthLargestChunk.
+  std::vector<float> chunk_order_, gathered_;  // Scratch.
   std::vector<Candidate> candidates_, selection_;
 };
 
