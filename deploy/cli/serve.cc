@@ -116,7 +116,6 @@ class Serving {
 
   // OK when all workers serve, or when a signal came in the meantime (then the supervisor is draining).
   absl::Status WaitUntilReady() {
-    RouterClient client(ReachableAddress(plan_.grpc));
     const absl::Duration limit = absl::GetFlag(FLAGS_start_timeout);
     const MonotonicTime deadline = Clock::Real()->Now() + limit;
     std::string missing = "the router has not answered";
@@ -125,6 +124,8 @@ class Serving {
       CheckSignals();
       if (supervisor_.draining()) return absl::OkStatus();
       if (supervisor_.failure()) return absl::AbortedError(*supervisor_.failure());
+      // A new connection each time: one that was refused before would wait longer each time to try again.
+      RouterClient client(ReachableAddress(plan_.grpc));
       if (const auto cluster = client.GetCluster(absl::Milliseconds(500)); cluster.ok()) {
         missing = Missing(*cluster);
         if (missing.empty()) {
