@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/kv_transfer/grpc/grpc_kv_sender.h"
-#include "common/rpc/channel.h"
 #include "prefill_worker/prefill_call_service.h"
 
 namespace baton {
@@ -37,7 +36,7 @@ std::shared_ptr<KvSender> PrefillService::SenderTo(const std::string& address) {
     options.compatibility = runtime_->compatibility();
     options.address = address;
     options.transfer_timeout = runtime_->options().transfer_timeout;
-    entry.sender = std::make_shared<GrpcKvSender>(options, runtime_->pool(), CreateChannel(address));
+    entry.sender = std::make_shared<GrpcKvSender>(options, runtime_->pool());
   }
   std::shared_ptr<KvSender> sender = entry.sender;
   while (senders_.size() > kMaxLinks) {

@@ -64,9 +64,10 @@ void RouterRegistration::Run() {
     MutexLock lock(&mutex_);
     if (stop_) return;
     const bool was_registered = session_ != nullptr && session_->welcomed;
-    if (was_registered || !warned) {
-      BATON_LOG(WARNING) << "router " << address_ << (was_registered ? " closed the registration: " : " cannot be reached: ")
-                         << session_->status.message() << "; trying again";
+    if (was_registered) {  // It drains or restarts; so may we, a moment later.
+      BATON_LOG(INFO) << "router " << address_ << " closed the registration; registering again";
+    } else if (!warned) {
+      BATON_LOG(WARNING) << "router " << address_ << " cannot be reached: " << session_->status.message() << "; trying again";
     }
     warned = !was_registered;
     if (Clock::Real()->Now() - begun > absl::Seconds(5)) backoff = absl::Milliseconds(100);

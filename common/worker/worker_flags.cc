@@ -20,7 +20,8 @@ ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; e
 ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
 ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (grpc).");
 
-ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of the KV pool; auto takes half of what the cgroup leaves.");
+ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of the KV pool; auto takes --kv-memory-share.");
+ABSL_FLAG(double, kv_memory_share, 0.5, "Of the memory that the cgroup leaves, the part that --kv-memory auto takes.");
 ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the model's.");
 ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16 or f32.");
 ABSL_FLAG(int, block_size, 16, "Tokens per KV block, a multiple of 16.");
@@ -78,7 +79,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
   return {
       {"Model", {"model", "served_model_name", "cache_dir"}},
       {"Cluster", {"id", "listen", "advertise", "router", "status", "transport"}},
-      {"Memory", {"kv_memory", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
+      {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
       {"Compute", {"device", "threads", "isa", "activations", "chunk_tokens", "panel_rows", "max_running", "max_waiting"}},
       {"Time", {"transfer_timeout", "grace"}},
       {"Logging", {"log_level", "log_format"}},
@@ -106,6 +107,11 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.engine.max_waiting = absl::GetFlag(FLAGS_max_waiting);
   options.engine.enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
   options.kv_memory_bytes = absl::GetFlag(FLAGS_kv_memory).bytes;
+  options.kv_memory_share = absl::GetFlag(FLAGS_kv_memory_share);
+  if (!(options.kv_memory_share > 0 && options.kv_memory_share <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-memory-share ", options.kv_memory_share, " is outside (0, 1]"));
+  }
   options.max_context = absl::GetFlag(FLAGS_max_context);
   BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv_dtype)));
   options.block_size = absl::GetFlag(FLAGS_block_size);
@@ -121,6 +127,8 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   BATON_RETURN_IF_ERROR(CheckRange("--panel-rows", options.engine.panel_rows, 1, 1 << 16));
   BATON_RETURN_IF_ERROR(CheckRange("--max-running", options.engine.max_running, 1, 1 << 12));
   BATON_RETURN_IF_ERROR(CheckRange("--max-waiting", options.engine.max_waiting, 1, 1 << 16));
+  // A prefill worker generates nothing: no decode batch, no logits.
+  if (role == internal::PREFILL) options.engine.max_running = 0;
   if (options.transfer_timeout < absl::Milliseconds(10)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--transfer-timeout ", absl::FormatDuration(options.transfer_timeout), " is under 10ms"));

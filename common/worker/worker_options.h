@@ -30,7 +30,8 @@ struct WorkerOptions {
   std::string device = "cpu";
   BackendOptions backend;
   EngineOptions engine;
-  std::optional<int64_t> kv_memory_bytes;  // Nothing: half of what the cgroup leaves after the weights, at most 64 contexts.
+  std::optional<int64_t> kv_memory_bytes;  // Nothing: kv_memory_share of what the cgroup leaves, at most 64 contexts.
+  double kv_memory_share = 0.5;            // (0, 1]
   int max_context = 0;                     // 0: the model's.
   KvDtype kv_dtype = KvDtype::kF16;
   int block_size = 16;

@@ -78,8 +78,8 @@ absl::Status WorkerRuntime::CreatePool() {
     bytes = *options_.kv_memory_bytes;
   } else {
     BATON_ASSIGN_OR_RETURN(const MemoryLimits limits, ReadMemoryLimits());
-    // Several workers share a small machine; half of what is left is what one takes unasked.
-    bytes = std::min(limits.available_bytes / 2, kMaxDefaultContexts * blocks_per_context * block_bytes);
+    const double share = static_cast<double>(limits.available_bytes) * options_.kv_memory_share;
+    bytes = std::min(static_cast<int64_t>(share), kMaxDefaultContexts * blocks_per_context * block_bytes);
   }
   const int64_t blocks = std::min<int64_t>(bytes / block_bytes, INT32_MAX / layout.block_size);
   if (blocks < blocks_per_context) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
@@ -39,6 +40,8 @@ ChildSpec Router(const ClusterPlan& plan) {
   return spec;
 }
 
+int NumPrefill(const ClusterPlan& plan) { return plan.local_prefill ? 0 : plan.num_prefill; }
+
 ChildSpec Worker(const ClusterPlan& plan, const std::string& role, int number) {
   const std::string id = absl::StrCat(role.substr(0, 1), "-", number);
   ChildSpec spec = {.name = absl::StrCat(role, " ", id), .stage = 1};
@@ -47,7 +50,9 @@ ChildSpec Worker(const ClusterPlan& plan, const std::string& role, int number) {
                "--id=" + id,
                "--listen=127.0.0.1:0",
                "--status=127.0.0.1:0",
-               "--router=" + ReachableAddress(plan.grpc)};
+               "--router=" + ReachableAddress(plan.grpc),
+               // The workers share this machine's memory; each alone would take half of it.
+               absl::StrFormat("--kv-memory-share=%.4g", 0.5 / (NumPrefill(plan) + plan.num_decode))};
   AppendOptions(plan, role, &spec.argv);
   const std::vector<std::string>& more = role == "prefill" ? plan.prefill_flags : plan.decode_flags;
   spec.argv.insert(spec.argv.end(), more.begin(), more.end());
@@ -82,8 +87,7 @@ absl::StatusOr<std::vector<ChildSpec>> PlanCluster(const ClusterPlan& plan) {
         absl::StrCat("--local-prefill has no prefill workers, so --disaggregate ", plan.disaggregate, " cannot be"));
   }
   std::vector<ChildSpec> specs = {Router(plan)};
-  const int num_prefill = plan.local_prefill ? 0 : plan.num_prefill;
-  for (int i = 1; i <= num_prefill; ++i) specs.push_back(Worker(plan, "prefill", i));
+  for (int i = 1; i <= NumPrefill(plan); ++i) specs.push_back(Worker(plan, "prefill", i));
   for (int i = 1; i <= plan.num_decode; ++i) specs.push_back(Worker(plan, "decode", i));
   return specs;
 }

@@ -2,6 +2,8 @@
 // How fast the two phases are in this process, without an engine: prefill of n tokens, and decode steps of B conversations
 // with contexts of c tokens. Best of several runs, so that a busy machine disturbs less.
 //   phases [--model FILE] [--backend cpu] [--activations ...] [--isa NAME] [--threads N] [--repeat 5]
+// For tests/bench/peers, which interleaves it with other programs: --json --cases '[{"name":..., "kind":"prefill", "n":512},
+// {"name":..., "kind":"decode", "batch":8, "context":256}]' prints one object, name to best seconds.
 #include <time.h>
 
 #include <chrono>
@@ -12,6 +14,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "common/backend/create_backend.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "common/model/forward.h"
 #include "tests/support/golden.h"
@@ -22,6 +25,8 @@ ABSL_FLAG(std::string, activations, "", "see CreateBackend");
 ABSL_FLAG(std::string, matmul, "", "see CreateBackend");
 ABSL_FLAG(std::string, isa, "", "see CreateBackend");
 ABSL_FLAG(int, threads, 0, "threads; 0: all");
+ABSL_FLAG(std::string, cases, "", "with --json: what to measure");
+ABSL_FLAG(bool, json, false, "one JSON object on standard output");
 ABSL_FLAG(int, repeat, 5, "runs of each, of which the best counts");
 
 namespace baton::testing {
@@ -106,6 +111,20 @@ class Phases {
   std::unique_ptr<ForwardBuffers> buffers_;
 };
 
+// One number per case, in a list: the shape that a peer's driver gives for its repetitions.
+absl::Status PrintJson(Phases* phases) {
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json cases, ParseJson(absl::GetFlag(FLAGS_cases)));
+  nlohmann::json result = nlohmann::json::object();
+  for (const nlohmann::json& c : cases) {
+    BATON_ASSIGN_OR_RETURN(const Times t, c.value("kind", "") == "prefill"
+                                              ? phases->Prefill(c.value("n", 1))
+                                              : phases->Decode(c.value("batch", 1), c.value("context", 1)));
+    result[c.value("name", "")] = {t.wall};
+  }
+  std::printf("%s\n", result.dump().c_str());
+  return absl::OkStatus();
+}
+
 absl::Status Main() {
   std::string path = absl::GetFlag(FLAGS_model);
   if (path.empty()) path = FindSmolLm2().value_or("");
@@ -121,10 +140,11 @@ absl::Status Main() {
   const double open_s = Seconds(start);
   start = Clock::now();
   BATON_ASSIGN_OR_RETURN(auto model, Model::Load(checkpoint, backend.get()));
+  Phases phases(model.get(), backend.get());
+  if (absl::GetFlag(FLAGS_json)) return PrintJson(&phases);
   std::printf("%s, %s: open %.0f ms, pack %.0f ms, %.1f MB of weights\n", backend->description().c_str(),
               backend->numerics_id().c_str(), 1e3 * open_s, 1e3 * Seconds(start),
               static_cast<double>(model->weight_bytes()) / 1e6);
-  Phases phases(model.get(), backend.get());
   for (const int n : {64, 512, 2048}) {
     BATON_ASSIGN_OR_RETURN(const Times t, phases.Prefill(n));
     std::printf("prefill n %4d: %7.1f ms, %7.0f tok/s (CPU %.1f ms)\n", n, 1e3 * t.wall, n / t.wall, 1e3 * t.cpu);

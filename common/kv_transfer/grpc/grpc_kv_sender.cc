@@ -9,6 +9,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/kv_transfer/grpc/wire.h"
+#include "common/rpc/channel.h"
 
 namespace baton {
 namespace {
@@ -30,11 +31,9 @@ class KvSender::Transfer {
   std::atomic<bool> fenced{false};     // By the peer's Abort.
 };
 
-GrpcKvSender::GrpcKvSender(const GrpcKvSenderOptions& options, const KvPool* pool, std::shared_ptr<grpc::Channel> channel)
+GrpcKvSender::GrpcKvSender(const GrpcKvSenderOptions& options, const KvPool* pool)
     : options_(options),
       pool_(pool),
-      channel_(std::move(channel)),
-      stub_(internal::KvPeer::NewStub(channel_)),
       commands_(1 << 20),
       thread_("kv-send", [this] { Run(); }) {}
 
@@ -153,7 +152,8 @@ absl::Status GrpcKvSender::EnsureLink(const Transfer& transfer) {
              link->changed.NotifyAll();
            }},
       {.max_queued_messages = 1 << 16, .max_queued_bytes = 2 * options_.max_queued_bytes});
-  stub_->async()->Link(link->stream->context(), link->stream->reactor());
+  // A channel of its own: one that was refused once waits long before it tries a restarted peer again.
+  internal::KvPeer::NewStub(CreateChannel(options_.address))->async()->Link(link->stream->context(), link->stream->reactor());
   link->stream->Start();
   internal::KvLinkRequest request;
   internal::KvHello* hello = request.mutable_hello();

@@ -17,7 +17,6 @@
 #include "common/kv/kv_pool.h"
 #include "common/kv_transfer/kv_sender.h"
 #include "common/rpc/event_stream.h"
-#include "grpcpp/channel.h"
 
 namespace baton {
 
@@ -36,7 +35,7 @@ struct GrpcKvSenderOptions {
 class GrpcKvSender final : public KvSender {
  public:
   // `pool` outlives the sender.
-  GrpcKvSender(const GrpcKvSenderOptions& options, const KvPool* pool, std::shared_ptr<grpc::Channel> channel);
+  GrpcKvSender(const GrpcKvSenderOptions& options, const KvPool* pool);
   // Fails open jobs with UNAVAILABLE and joins the thread.
   ~GrpcKvSender() override;
 
@@ -83,8 +82,6 @@ class GrpcKvSender final : public KvSender {
 
   const GrpcKvSenderOptions options_;
   const KvPool* const pool_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<internal::KvPeer::Stub> stub_;
   // Descriptors only: bounded by the jobs the worker admits times layers and chunks.
   BoundedQueue<Command> commands_;
   std::shared_ptr<Link> link_;  // Sender thread only.

@@ -42,7 +42,7 @@ TEST(ClusterPlan, RouterFirstThenWorkersThatRegisterWithIt) {
                                          "--grace=5s"));
   EXPECT_THAT(specs[3].argv,
               ElementsAre("/b/baton_decode_worker", "--model=m.gguf", "--id=d-1", "--listen=127.0.0.1:0", "--status=127.0.0.1:0",
-                          "--router=127.0.0.1:9000", "--threads=3", "--grace=5s", "--max-waiting=1"));
+                          "--router=127.0.0.1:9000", "--kv-memory-share=0.1667", "--threads=3", "--grace=5s", "--max-waiting=1"));
   EXPECT_THAT(specs[1].argv, Not(Contains("--max-waiting=1")));
 }
 
