@@ -242,15 +242,19 @@ void RequestFlow::OnTokens(internal::TokensEvent event, MonotonicTime now, FlowA
 
 void RequestFlow::OnRefused(const WorkerRef& worker, const absl::Status& status, MonotonicTime now, FlowActions* actions) {
   if (EndsRequest(status)) return End(FromWorker("decode", worker, status), now, actions);
-  // No death: elsewhere, or here again once its load has changed.
+  // No death: elsewhere, or here again once its load has changed. A landing that took too long had begun: it counts as a
+  // stream, and the time it took was not spent waiting for a worker.
+  const bool landing_timeout = absl::IsDeadlineExceeded(status);
   if (IsPermanent(status)) {
     dead_.push_back(worker);
+  } else if (landing_timeout) {
+    // Bounded by max_streams.
   } else if (++refusals_ <= options_.max_refusals) {
     --streams_;
   }
   disliked_ = {worker};
   // A stream that had begun and ends like this moves: the worker drains, or lost its blocks.
-  Requeue(FromWorker("decode", worker, status), /*recovery=*/!emitted_.empty(), now, actions);
+  Requeue(FromWorker("decode", worker, status), /*recovery=*/!emitted_.empty() || landing_timeout, now, actions);
 }
 
 void RequestFlow::OnDecodeDeath(const WorkerRef& worker, const absl::Status& status, MonotonicTime now,

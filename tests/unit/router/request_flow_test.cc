@@ -290,6 +290,24 @@ TEST_F(FlowTest, RefusedGoesElsewhereAndIsNoDeath) {
   EXPECT_TRUE(request.avoid.empty());
 }
 
+// Decode gave up a landing that had begun: that was no time in the queue.
+TEST_F(FlowTest, RefusedAsTooLateQueuesAfresh) {
+  Begin();
+  for (int i = 1; i <= options_.max_streams; ++i) {
+    ASSERT_TRUE(ends_.empty()) << i;
+    Grant(kD1, kP1);
+    Advance(absl::ToDoubleMilliseconds(options_.queue_timeout));
+    Refused(i, absl::StatusCode::kDeadlineExceeded);
+    if (i == options_.max_streams) break;
+    EXPECT_EQ(flow_->state(), RequestFlow::State::kQueued);
+    EXPECT_EQ(flow_->NextDeadline(), now_ + options_.queue_timeout);
+    Timer(absl::ZeroDuration());
+  }
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(ends_[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Credits(), 0);
+}
+
 TEST_F(FlowTest, RefusedAsInvalidEndsTheRequest) {
   Begin();
   Grant(kD1, kP1);
