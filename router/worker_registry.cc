@@ -70,6 +70,7 @@ bool WorkerRegistry::Report(uint64_t session, const internal::WorkerLoad& load, 
     info.load = load;
     info.has_load = true;
     info.silent = false;
+    it->second.lost = false;
     ++info.load_sequence;
     it->second.last_report = now;
     RebuildLocked();
@@ -79,12 +80,19 @@ bool WorkerRegistry::Report(uint64_t session, const internal::WorkerLoad& load, 
 }
 
 void WorkerRegistry::Disconnect(uint64_t session) {
+  std::vector<std::pair<WorkerRef, std::string>> lost;
   {
     MutexLock lock(&mutex_);
-    if (sessions_.erase(session) == 0) return;
+    auto it = sessions_.find(session);
+    if (it == sessions_.end()) return;
+    const WorkerInfo& info = it->second.info;
+    if (info.silent && !it->second.lost) {
+      lost.emplace_back(info.ref, absl::StrCat("worker ", info.ref.id, " was silent and its session has ended"));
+    }
+    sessions_.erase(it);
     RebuildLocked();
   }
-  Tell({});
+  Tell(lost);
 }
 
 void WorkerRegistry::Tick(MonotonicTime now) {
@@ -96,14 +104,19 @@ void WorkerRegistry::Tick(MonotonicTime now) {
       for (auto& [id, session] : sessions_) session.last_report += now - *last_tick_;
     }
     last_tick_ = now;
+    bool changed = false;
     for (auto& [id, session] : sessions_) {
-      if (session.info.silent || now - session.last_report <= 2 * options_.heartbeat) continue;
+      const absl::Duration silence = now - session.last_report;
+      if (silence <= options_.silent_after * options_.heartbeat) continue;
+      changed = changed || !session.info.silent;
       session.info.silent = true;
+      if (session.lost || silence <= options_.lost_after * options_.heartbeat) continue;
+      session.lost = true;
       lost.emplace_back(session.info.ref, absl::StrCat("worker ", session.info.ref.id, " is silent for ",
-                                                       absl::FormatDuration(now - session.last_report)));
+                                                       absl::FormatDuration(silence)));
     }
-    if (lost.empty()) return;
-    RebuildLocked();
+    if (changed) RebuildLocked();
+    if (!changed && lost.empty()) return;
   }
   Tell(lost);
 }

@@ -22,7 +22,10 @@ namespace baton {
 
 struct WorkerRegistryOptions {
   ClusterViewOptions view;
-  absl::Duration heartbeat = absl::Milliseconds(500);  // A worker silent for two of them is out.
+  absl::Duration heartbeat = absl::Milliseconds(500);
+  // In heartbeats. A starved worker may be late and well: new work goes elsewhere first, what runs there is cut only later.
+  int silent_after = 2;
+  int lost_after = 6;
 };
 
 // Who is in the cluster. A session is one Register stream; a worker is out at once when its session ends. Thread-safe;
@@ -33,8 +36,9 @@ class WorkerRegistry {
   // View() instead of remembering an order.
   struct Listener {
     std::function<void()> on_change;
-    // What still runs there is lost: it fell silent, or another run took its place. Not called when a session merely ends:
-    // calls to a process that died end by themselves, and calls to one that lives go on.
+    // What still runs there is lost: it was silent for long, its session ended while it was silent, or another run took its
+    // place. Not called when the session of a worker that was heard ends: calls to a process that died end by themselves, and
+    // calls to one that lives go on.
     std::function<void(const WorkerRef& worker, const std::string& reason)> on_lost;
   };
 
@@ -61,6 +65,7 @@ class WorkerRegistry {
   struct Session {
     WorkerInfo info;
     MonotonicTime last_report;
+    bool lost = false;  // Told so, and not heard since.
   };
   void RebuildLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const std::vector<std::pair<WorkerRef, std::string>>& lost) const;
