@@ -73,7 +73,7 @@ absl::StatusOr<SequenceSpec> DecodeCall::MakeSpec(const internal::DecodeStart& s
   spec.sampling = SamplingFromProto(start.sampling());
   BATON_RETURN_IF_ERROR(spec.sampling.Validate(runtime_->model().config().vocab_size));
   spec.cache_key = {runtime_->model().fingerprint(), "", start.cache_salt()};
-  spec.priority = start.priority();
+  spec.priority = std::clamp(start.priority(), -kMaxPriority, kMaxPriority);
   spec.num_choices = std::max(1, start.num_choices());
   spec.first_choice = start.first_choice();
   return spec;
@@ -132,7 +132,12 @@ void DecodeCall::OnRouterGone(EngineCore& core) {
 
 void DecodeCall::OnTimeout(EngineCore& core, int attempt) {
   if (over_ || handoff_.attempt() != attempt || handoff_.state() != DecodeHandoff::State::kLanding) return;
-  BATON_LOG(WARNING) << "transfer " << transfer_.ToString() << " attempt " << attempt << " did not arrive within "
+  const MonotonicTime last_write = zone_ == nullptr ? absl::ZeroDuration() : zone_->last_write();
+  const MonotonicTime now = Clock::Real()->Now();
+  const bool waits = last_write == absl::ZeroDuration() ? now - opened_at_ < service_->landing_backstop()
+                                                        : now - last_write < runtime_->options().transfer_timeout;
+  if (waits) return ArmTimeout(attempt);
+  BATON_LOG(WARNING) << "transfer " << transfer_.ToString() << " attempt " << attempt << " brought nothing for "
                      << absl::FormatDuration(runtime_->options().transfer_timeout);
   Execute(core, handoff_.OnTimeout(CloseZone()));
 }
@@ -151,6 +156,10 @@ void DecodeCall::OnManifest(EngineCore& core, int attempt, const PeerId& peer, c
 
 void DecodeCall::OnWriterGone(EngineCore& core, std::optional<int> attempt, const PeerId& peer) {
   Execute(core, handoff_.OnWriterGone(peer, attempt));
+}
+
+void DecodeCall::OnOpen(EngineCore& core, int attempt, const PeerId& peer) {
+  Execute(core, handoff_.OnOpen(attempt, peer, /*may_write_itself=*/false));
 }
 
 void DecodeCall::OnLinkClosed(EngineCore& core, const PeerId& peer) { Execute(core, handoff_.OnLinkClosed(peer)); }
@@ -196,13 +205,19 @@ void DecodeCall::OnGenerationFailed(EngineCore& core, const absl::Status& status
 // ---- Engine thread: carrying out the handoff's actions.
 
 bool DecodeCall::CloseZone() {
-  if (zone_ == nullptr) return false;
+  if (zone_ == nullptr) return zone_pinned_;
   service_->directory_.Remove(transfer_);
-  return std::exchange(zone_, nullptr)->Close();
+  zone_pinned_ = std::exchange(zone_, nullptr)->Close();
+  return zone_pinned_;
 }
 
 void DecodeCall::Execute(EngineCore& core, const DecodeHandoff::Actions& actions) {
-  for (const DecodeHandoff::Action& action : actions) Do(core, action);
+  const bool ended = handoff_.state() == DecodeHandoff::State::kEnded;
+  for (const DecodeHandoff::Action& action : actions) {
+    // An action may have ended the call (no blocks for a new attempt): the rest of the list is void then.
+    if (!ended && handoff_.state() == DecodeHandoff::State::kEnded) break;
+    Do(core, action);
+  }
   if (handoff_.state() != DecodeHandoff::State::kLanding) timeout_.reset();
   EndIfSettled();
 }
@@ -265,10 +280,14 @@ void DecodeCall::OpenZone(int attempt) {
   options.token_hash = token_hash_;
   options.compatibility = runtime_->compatibility();
   zone_ = std::make_shared<LandingZone>(options, runtime_->pool(), Clock::Real(), [self, attempt] {
-    self->runtime_->engine()->Post(
-        [self, attempt](EngineCore& core) { self->Execute(core, self->handoff_.OnUnpinned(attempt)); });
+    self->runtime_->engine()->Post([self, attempt](EngineCore& core) {
+      if (attempt == self->handoff_.attempt()) self->zone_pinned_ = false;
+      self->Execute(core, self->handoff_.OnUnpinned(attempt));
+    });
   });
   service_->directory_.Put(zone_);
+  zone_pinned_ = false;
+  opened_at_ = Clock::Real()->Now();
   ArmTimeout(attempt);
 }
 

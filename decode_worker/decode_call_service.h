@@ -26,6 +26,7 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   // Engine thread: what the KV link reports.
   void OnManifest(EngineCore& core, int attempt, const PeerId& peer, const absl::Status& verified, const LandingStats& stats);
   void OnWriterGone(EngineCore& core, std::optional<int> attempt, const PeerId& peer);
+  void OnOpen(EngineCore& core, int attempt, const PeerId& peer);
   void OnLinkClosed(EngineCore& core, const PeerId& peer);
 
  private:
@@ -70,6 +71,8 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   int num_choices_ = 1;
   int choices_finished_ = 0;
   std::shared_ptr<LandingZone> zone_;
+  bool zone_pinned_ = false;  // The zone that was closed last is being written to still.
+  MonotonicTime opened_at_ = absl::ZeroDuration();
   std::map<int, std::vector<BlockId>> quarantined_;  // By attempt.
   std::unique_ptr<grpc::Alarm> timeout_;
   LandingStats stats_;

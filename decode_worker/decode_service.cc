@@ -35,6 +35,12 @@ KvReceiverEvents DecodeService::ReceiverEvents() {
       call->OnManifest(core, attempt, peer, verified, stats);
     });
   };
+  events.on_open = [this](const TransferId& transfer, int attempt, const PeerId& peer) {
+    runtime_->engine()->Post([this, transfer, attempt, peer](EngineCore& core) {
+      const auto it = calls_.find(transfer);
+      if (it != calls_.end()) it->second->OnOpen(core, attempt, peer);
+    });
+  };
   events.on_aborted = [this](const TransferId& transfer, std::optional<int> attempt, const PeerId& peer) {
     runtime_->engine()->Post([this, transfer, attempt, peer](EngineCore& core) {
       const auto it = calls_.find(transfer);

@@ -32,6 +32,11 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   // The link's service, which lands frames in the transfers of this one.
   grpc::Service* kv_link_service();
 
+  // How long a landing waits for its first frame: prompts queue and are computed meanwhile, which the router bounds; this is
+  // for a router that never says Stop. For tests.
+  void SetLandingBackstop(absl::Duration backstop) { landing_backstop_ = backstop; }
+  absl::Duration landing_backstop() const { return landing_backstop_; }
+
   int num_open_calls() const { return num_open_calls_.load(); }
 
  private:
@@ -40,6 +45,7 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
 
   WorkerRuntime* const runtime_;
   std::string kv_address_;
+  absl::Duration landing_backstop_ = absl::Minutes(3);
   LandingDirectory directory_;
   std::unique_ptr<class GrpcKvReceiver> receiver_;
   std::atomic<int> num_open_calls_{0};

@@ -31,5 +31,6 @@ int main(int argc, char** argv) {
   baton::WorkerServices services;
   services.services = {&service};
   services.num_open_calls = [&service] { return service.num_open_calls(); };
+  services.on_stop = [&service] { service.StopSenders(); };
   return baton::RunWorkerProcess(runtime->get(), services, &signals);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prefill_worker/prefill_call_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,7 +73,7 @@ void PrefillCall::Start(EngineCore& core, internal::PrefillStart start) {
   spec.tokens.assign(start_.tokens().begin(), start_.tokens().end());
   spec.num_prompt_tokens = start_.tokens_size();
   spec.cache_key = {runtime_->model().fingerprint(), "", start_.cache_salt()};
-  spec.priority = start_.priority();
+  spec.priority = std::clamp(start_.priority(), -kMaxPriority, kMaxPriority);
   auto self = shared_from_this();
   EngineCore* engine_core = &core;
   SequenceSink sink;

@@ -16,7 +16,7 @@ constexpr size_t kMaxLinks = 64;
 
 PrefillService::PrefillService(WorkerRuntime* runtime) : runtime_(runtime) {}
 
-PrefillService::~PrefillService() = default;
+PrefillService::~PrefillService() { StopSenders(); }
 
 grpc::ServerBidiReactor<internal::PrefillRequest, internal::PrefillEvent>* PrefillService::Prefill(
     grpc::CallbackServerContext* context) {
@@ -24,8 +24,17 @@ grpc::ServerBidiReactor<internal::PrefillRequest, internal::PrefillEvent>* Prefi
   return call->Open()->reactor();
 }
 
+void PrefillService::StopSenders() {
+  std::map<std::string, SenderEntry> senders;
+  {
+    MutexLock lock(&mutex_);
+    senders.swap(senders_);
+    closer_.Join();
+  }
+  for (const auto& [address, entry] : senders) entry.sender->Stop();
+}
+
 std::shared_ptr<KvSender> PrefillService::SenderTo(const std::string& address) {
-  std::vector<std::shared_ptr<KvSender>> closed;  // Destroyed after the lock: it joins a thread.
   MutexLock lock(&mutex_);
   SenderEntry& entry = senders_[address];
   entry.last_use = ++use_counter_;
@@ -40,11 +49,13 @@ std::shared_ptr<KvSender> PrefillService::SenderTo(const std::string& address) {
   }
   std::shared_ptr<KvSender> sender = entry.sender;
   while (senders_.size() > kMaxLinks) {
-    auto oldest = senders_.begin();
+    auto oldest = senders_.end();
     for (auto it = senders_.begin(); it != senders_.end(); ++it) {
-      if (it->second.last_use < oldest->second.last_use) oldest = it;
+      if (it->second.sender.use_count() > 1) continue;  // A call's, or the one just found.
+      if (oldest == senders_.end() || it->second.last_use < oldest->second.last_use) oldest = it;
     }
-    closed.push_back(std::move(oldest->second.sender));
+    if (oldest == senders_.end()) break;
+    closer_ = Thread("kv-close", [old = std::move(oldest->second.sender)] { old->Stop(); });
     senders_.erase(oldest);
   }
   return sender;

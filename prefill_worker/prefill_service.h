@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "baton/internal/prefill.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/base/thread.h"
 #include "common/kv_transfer/kv_sender.h"
 #include "common/worker/worker_runtime.h"
 
@@ -27,10 +28,13 @@ class PrefillService final : public internal::PrefillWorker::CallbackService {
   grpc::ServerBidiReactor<internal::PrefillRequest, internal::PrefillEvent>* Prefill(
       grpc::CallbackServerContext* context) override;
 
+  // Stops every sender; before the engine stops.
+  void StopSenders();
+
   int num_open_calls() const { return num_open_calls_.load(); }
 
-  // The link to the decode worker at `address`, made at first use and kept. Links that no job has used for a while and whose
-  // number exceeds the bound are closed, the longest unused first.
+  // The link to the decode worker at `address`, made at first use and kept. Past the bound, links that no call uses are closed,
+  // the longest unused first.
   std::shared_ptr<KvSender> SenderTo(const std::string& address);
 
  private:
@@ -46,6 +50,7 @@ class PrefillService final : public internal::PrefillWorker::CallbackService {
   Mutex mutex_;
   std::map<std::string, SenderEntry> senders_ ABSL_GUARDED_BY(mutex_);
   uint64_t use_counter_ ABSL_GUARDED_BY(mutex_) = 0;
+  Thread closer_ ABSL_GUARDED_BY(mutex_);  // Closes links: that waits for the peer.
 };
 
 }  // namespace baton

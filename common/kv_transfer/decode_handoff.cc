@@ -30,6 +30,11 @@ DecodeHandoff::Actions DecodeHandoff::NewAttempt(int m, bool pinned, bool local)
   // Already landed: success, whatever attempt made it ("restart-after-landed", "no-already-landed").
   if (state_ == State::kReady) return {{Kind::kSendLanded, landed_attempt_}};
   if (state_ == State::kEnded || m <= attempt_) return {};
+  if (state_ == State::kLocal) {
+    // The engine is computing in these blocks; its result answers the newest attempt.
+    attempt_ = m;
+    return {};
+  }
   Actions actions;
   if (writer_.has_value() || pinned) {
     // Somebody may still write to the old blocks ("reuse-without-ack", "unpinned-apply").

@@ -14,6 +14,8 @@ namespace baton {
 // What a transport tells the worker that lands transfers. Called on transport threads, must not block: the worker posts to
 // its engine thread. Frames do not come here: the transport writes them into the zone it finds in the LandingDirectory.
 struct KvReceiverEvents {
+  // A writer announces itself.
+  std::function<void(const TransferId&, int attempt, const PeerId&)> on_open;
   // The manifest of an attempt; `verified` is LandingZone::Verify's result (CANCELLED for an attempt that is not current).
   std::function<void(const TransferId&, int attempt, const PeerId&, const absl::Status& verified, const LandingStats&)>
       on_manifest;

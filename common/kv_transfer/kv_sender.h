@@ -51,6 +51,10 @@ class KvSender {
   virtual void Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) = 0;
   // Stops copying; on_done says CANCELLED unless it was done already.
   virtual void Cancel(const std::shared_ptr<Transfer>& transfer) = 0;
+
+  // Ends open jobs (UNAVAILABLE), hands the peer what was sent already, and joins the sender's thread: no byte of the pool is
+  // read afterwards. Idempotent; blocks for at most the transfer timeout. Not on a transport thread.
+  virtual void Stop() = 0;
 };
 
 }  // namespace baton

@@ -61,6 +61,7 @@ absl::Status LandingZone::Write(const FrameHeader& header, std::span<const uint8
     --pins_;
     records_.push_back({header.layer, header.token_begin, header.token_end, header.checksum});
     payload_bytes_ += static_cast<int64_t>(payload.size());
+    last_write_ = clock_->Now();
     if (!open_ && pins_ == 0) unpinned = std::move(on_unpinned_);
   }
   if (unpinned) unpinned();
@@ -162,6 +163,11 @@ absl::Status LandingZone::CheckCoverage(const std::vector<FrameRecord>& records)
     }
   }
   return absl::OkStatus();
+}
+
+MonotonicTime LandingZone::last_write() const {
+  MutexLock lock(&mutex_);
+  return last_write_;
 }
 
 bool LandingZone::Close() {

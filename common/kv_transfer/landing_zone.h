@@ -90,6 +90,9 @@ class LandingZone {
   //   CANCELLED            the zone is closed.
   absl::Status Verify(const Manifest& manifest, LandingStats* stats);
 
+  // When the last frame was copied; ZeroDuration before the first.
+  MonotonicTime last_write() const;
+
   // No further writes. True when a frame is being copied at this moment. Engine thread; idempotent (later calls say false).
   bool Close();
 
@@ -105,7 +108,7 @@ class LandingZone {
   const LandingZoneOptions options_;
   KvPool* const pool_;
   const Clock* const clock_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::function<void()> on_unpinned_ ABSL_GUARDED_BY(mutex_);
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   int pins_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -113,6 +116,7 @@ class LandingZone {
   std::vector<FrameRecord> records_ ABSL_GUARDED_BY(mutex_);
   int64_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   MonotonicTime first_frame_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
+  MonotonicTime last_write_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
 };
 
 // The open zone of every transfer that is landing here. Thread-safe.

@@ -15,6 +15,9 @@
 
 namespace baton {
 
+// Priorities beyond this, either way, count as this.
+inline constexpr int32_t kMaxPriority = 1000000;
+
 // What one worker process is told. A role is scheduler options, not another program: the two binaries differ in which
 // services they offer.
 struct WorkerOptions {

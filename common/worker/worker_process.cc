@@ -63,6 +63,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
   registrations.clear();
   (*server)->Drain(absl::ZeroDuration());
   server->reset();
+  if (services.on_stop) services.on_stop();
   runtime->engine()->Stop();  // Before the services go, which its closures refer to.
   return 0;
 }

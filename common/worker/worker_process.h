@@ -19,6 +19,7 @@ struct WorkerServices {
   std::vector<grpc::Service*> services;
   std::function<void(const std::string& address)> on_address;  // Told where others reach us, before any call. May be null.
   std::function<int()> num_open_calls;                         // A drain waits until it is 0.
+  std::function<void()> on_stop;  // After the server, before the engine stops. May be null.
 };
 
 // Serves until SIGINT or SIGTERM: gRPC services, status server, registration with every router; then drains: not ready at

@@ -5,6 +5,8 @@
 #include <random>
 
 #include "gmock/gmock.h"
+#include "baton/internal/kv.grpc.pb.h"
+#include "common/rpc/channel.h"
 #include "gtest/gtest.h"
 #include "tests/integration/worker_pair.h"
 #include "tests/support/tiny_model.h"
@@ -187,6 +189,7 @@ TEST_F(HandoffTest, AWriterThatNeverComesTimesOut) {
   WorkerOptions options = Options(internal::DECODE);
   options.transfer_timeout = absl::Milliseconds(200);
   TestDecodeWorker d(options);
+  d.service->SetLandingBackstop(absl::Milliseconds(300));
   auto decode = OpenDecode(d.server->address());
   decode->Send(MakeStart(*d.runtime, 1, Prompt(1, 100), 4, false));
   const auto landing = decode->Next();
@@ -197,6 +200,37 @@ TEST_F(HandoffTest, AWriterThatNeverComesTimesOut) {
   EXPECT_THAT(refused->refused().message(), HasSubstr("transfer timeout"));
   EXPECT_FALSE(decode->Next().has_value());
   EXPECT_TRUE(AtBaseline(*d.runtime));
+}
+
+TEST_F(HandoffTest, AWriterWhoseLinkBreaksFailsTheAttemptAtOnce) {
+  TestDecodeWorker d(Options(internal::DECODE));
+  auto decode = OpenDecode(d.server->address());
+  const auto start = MakeStart(*d.runtime, 1, Prompt(1, 100), 4, false);
+  decode->Send(start);
+  const auto landing = decode->Next();
+  ASSERT_TRUE(landing.has_value() && landing->has_landing());
+  {
+    ScriptedStream<internal::KvPeer::Stub, internal::KvLinkRequest, internal::KvLinkReply> link;
+    const auto stub = internal::KvPeer::NewStub(CreateChannel(d.server->address()));
+    stub->async()->Link(link.stream()->context(), link.stream()->reactor());
+    link.stream()->Start();
+    internal::KvLinkRequest hello;
+    hello.mutable_hello()->set_worker("p-test");
+    hello.mutable_hello()->set_incarnation(5);
+    hello.mutable_hello()->set_model_fingerprint(d.runtime->compatibility().model_fingerprint);
+    hello.mutable_hello()->set_kv_layout(d.runtime->compatibility().kv_layout);
+    link.Send(hello);
+    ASSERT_TRUE(link.Next().has_value());
+    internal::KvLinkRequest open;
+    *open.mutable_open()->mutable_transfer() = start.start().transfer();
+    open.mutable_open()->set_attempt(1);
+    link.Send(open);
+    const auto grant = link.Next();
+    ASSERT_TRUE(grant.has_value() && grant->has_grant());
+  }
+  const auto failed = decode->Next();
+  ASSERT_TRUE(failed.has_value() && failed->has_failed()) << (failed ? failed->DebugString() : "nothing");
+  EXPECT_EQ(failed->failed().error().code(), static_cast<int>(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(HandoffTest, ADeadDecodeWorkerFailsThePrefill) {

@@ -60,6 +60,7 @@ void GrpcKvReceiver::OnMessage(const std::shared_ptr<LinkState>& link, const int
       events_.on_aborted(FromProto(message.aborted().transfer()), message.aborted().attempt(), link->peer);
       break;
     case Message::kOpen: {
+      events_.on_open(FromProto(message.open().transfer()), message.open().attempt(), link->peer);
       // This transport is two-sided: frames are checked one by one, so a grant gives no more than the zone does.
       const auto zone = directory_->Find(FromProto(message.open().transfer()), message.open().attempt());
       internal::KvLinkReply reply;

@@ -27,6 +27,8 @@ class KvSender::Transfer {
   std::vector<FrameRecord> records;    // Sender thread only.
   SendStats stats;                     // Sender thread only.
   bool ended = false;                  // Sender thread only.
+  // The link that the job began on: the rest of it over another one would leave a hole. Sender thread only.
+  std::shared_ptr<ClientEventStream<internal::KvLinkRequest, internal::KvLinkReply>> link;
   std::atomic<bool> cancelled{false};  // By this process.
   std::atomic<bool> fenced{false};     // By the peer's Abort.
 };
@@ -37,7 +39,9 @@ GrpcKvSender::GrpcKvSender(const GrpcKvSenderOptions& options, const KvPool* poo
       commands_(1 << 20),
       thread_("kv-send", [this] { Run(); }) {}
 
-GrpcKvSender::~GrpcKvSender() {
+GrpcKvSender::~GrpcKvSender() { Stop(); }
+
+void GrpcKvSender::Stop() {
   commands_.Close();
   thread_.Join();
   std::vector<std::shared_ptr<Transfer>> open;
@@ -48,11 +52,24 @@ GrpcKvSender::~GrpcKvSender() {
     }
   }
   for (const auto& transfer : open) End(*transfer, absl::UnavailableError("KV sender is shutting down"));
-  if (link_ != nullptr) {
-    link_->stream->Cancel();
+  CloseLink(options_.transfer_timeout);
+}
+
+// A job is done when its manifest is queued, so what is queued must still reach the peer.
+void GrpcKvSender::CloseLink(absl::Duration flush_timeout) {
+  if (link_ == nullptr) return;
+  const MonotonicTime deadline = Clock::Real()->Now() + flush_timeout;
+  link_->stream->CloseSending();
+  {
+    MutexLock lock(&link_->mutex);
+    while (!link_->closed && Clock::Real()->Now() < deadline) link_->changed.WaitFor(&link_->mutex, kPoll);
+  }
+  link_->stream->Cancel();
+  {
     MutexLock lock(&link_->mutex);
     while (!link_->closed) link_->changed.WaitFor(&link_->mutex, kPoll);
   }
+  link_ = nullptr;
 }
 
 std::shared_ptr<KvSender::Transfer> GrpcKvSender::Begin(SendJob job) {
@@ -97,7 +114,7 @@ void GrpcKvSender::Handle(Command& command) {
   } else {
     switch (command.kind) {
       case Command::Kind::kBegin:
-        status = EnsureLink(transfer);
+        status = BeginTransfer(transfer);
         break;
       case Command::Kind::kPush:
         status = SendPiece(transfer, command.piece);
@@ -119,11 +136,11 @@ void GrpcKvSender::Handle(Command& command) {
 void GrpcKvSender::End(Transfer& transfer, const absl::Status& status) {
   if (transfer.ended) return;
   transfer.ended = true;
-  if (!status.ok() && link_ != nullptr) {
+  if (!status.ok() && transfer.link != nullptr) {
     internal::KvLinkRequest message;
     *message.mutable_aborted()->mutable_transfer() = ToProto(transfer.job.transfer);
     message.mutable_aborted()->set_attempt(transfer.job.attempt);
-    link_->stream->SendLast(std::move(message));
+    transfer.link->SendLast(std::move(message));
   }
   {
     MutexLock lock(&mutex_);
@@ -133,14 +150,33 @@ void GrpcKvSender::End(Transfer& transfer, const absl::Status& status) {
   if (on_done) on_done(status, transfer.stats);
 }
 
+absl::Status GrpcKvSender::BeginTransfer(Transfer& transfer) {
+  BATON_RETURN_IF_ERROR(EnsureLink(transfer));
+  transfer.link = link_->stream;
+  internal::KvLinkRequest message;
+  *message.mutable_open()->mutable_transfer() = ToProto(transfer.job.transfer);
+  message.mutable_open()->set_attempt(transfer.job.attempt);
+  if (link_->stream->SendLast(std::move(message))) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("KV link to ", options_.address, " broke"));
+}
+
 absl::Status GrpcKvSender::EnsureLink(const Transfer& transfer) {
+  bool alive = false;
   if (link_ != nullptr) {
     MutexLock lock(&link_->mutex);
-    if (!link_->closed && link_->greeted && link_->peer_incarnation == transfer.job.peer_incarnation) {
-      return absl::OkStatus();
-    }
+    alive = link_->greeted && !link_->closed;
   }
-  if (link_ != nullptr) link_->stream->Cancel();
+  if (!alive) {
+    CloseLink(absl::ZeroDuration());
+    BATON_RETURN_IF_ERROR(OpenLink());
+  }
+  MutexLock lock(&link_->mutex);
+  if (link_->peer_incarnation == transfer.job.peer_incarnation) return absl::OkStatus();
+  // Other jobs may be using the link; when it is the old process's it closes by itself.
+  return absl::UnavailableError(absl::StrCat("the decode worker at ", options_.address, " is not the one that reserved"));
+}
+
+absl::Status GrpcKvSender::OpenLink() {
   auto link = std::make_shared<Link>();
   link->stream = Stream::Create(
       {.on_message = [this, link](internal::KvLinkReply&& reply) { OnReply(link, reply); },
@@ -176,9 +212,6 @@ absl::Status GrpcKvSender::EnsureLink(const Transfer& transfer) {
     link->changed.WaitFor(&link->mutex, kPoll);
   }
   if (link->closed) return Annotate(link->status, absl::StrCat("KV link to ", options_.address));
-  if (link->peer_incarnation != transfer.job.peer_incarnation) {
-    return absl::UnavailableError(absl::StrCat("the decode worker at ", options_.address, " has restarted"));
-  }
   return absl::OkStatus();
 }
 
@@ -278,7 +311,9 @@ absl::Status GrpcKvSender::WaitWritable(const Transfer& transfer) {
   while (true) {
     if (transfer.cancelled.load()) return absl::CancelledError("transfer was cancelled");
     if (transfer.fenced.load()) return absl::AbortedError("decode fenced this attempt");
-    if (link_ == nullptr) return absl::UnavailableError(absl::StrCat("no KV link to ", options_.address));
+    if (link_ == nullptr || link_->stream != transfer.link) {
+      return absl::UnavailableError(absl::StrCat("the KV link to ", options_.address, " broke and was opened again"));
+    }
     if (link_->stream->WaitBelow(options_.max_queued_bytes, kPoll)) return absl::OkStatus();
     {
       MutexLock lock(&link_->mutex);

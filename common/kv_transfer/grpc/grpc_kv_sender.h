@@ -36,7 +36,7 @@ class GrpcKvSender final : public KvSender {
  public:
   // `pool` outlives the sender.
   GrpcKvSender(const GrpcKvSenderOptions& options, const KvPool* pool);
-  // Fails open jobs with UNAVAILABLE and joins the thread.
+  // As Stop.
   ~GrpcKvSender() override;
 
   const char* transport() const override { return "grpc"; }
@@ -45,6 +45,7 @@ class GrpcKvSender final : public KvSender {
             int token_end) override;
   void Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) override;
   void Cancel(const std::shared_ptr<Transfer>& transfer) override;
+  void Stop() override;
 
  private:
   using Stream = ClientEventStream<internal::KvLinkRequest, internal::KvLinkReply>;
@@ -72,6 +73,9 @@ class GrpcKvSender final : public KvSender {
   void Run();
   void Handle(Command& command);
   absl::Status EnsureLink(const Transfer& transfer);
+  absl::Status OpenLink();
+  void CloseLink(absl::Duration flush_timeout);
+  absl::Status BeginTransfer(Transfer& transfer);
   absl::Status SendPiece(Transfer& transfer, const Piece& piece);
   absl::Status SendFrame(Transfer& transfer, int layer, int token_begin, int token_end);
   absl::Status SendManifest(Transfer& transfer, const Manifest& manifest);

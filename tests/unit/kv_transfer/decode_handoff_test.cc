@@ -144,6 +144,16 @@ TEST(DecodeHandoffTest, LocalPrefillIsAnAttemptToo) {
   EXPECT_EQ(handoff.state(), State::kReady);
 }
 
+TEST(DecodeHandoffTest, ALocalPrefillAnswersTheNewestAttempt) {
+  DecodeHandoff handoff = Landing();
+  handoff.OnPrefillLocally(2, false);
+  EXPECT_THAT(handoff.OnAttempt(3, false), IsEmpty());
+  EXPECT_EQ(handoff.state(), State::kLocal);
+  const auto actions = handoff.OnComputedLocally(absl::OkStatus());
+  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kSendLanded));
+  EXPECT_EQ(actions[0].attempt, 3);
+}
+
 TEST(DecodeHandoffTest, StopWithoutWriterFrees) {
   DecodeHandoff handoff = Landing();
   EXPECT_THAT(Kinds(handoff.OnStop(false)), ElementsAre(Kind::kCancel, Kind::kSendStopped));
