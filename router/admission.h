@@ -26,7 +26,7 @@ struct AdmissionOptions {
 // What a request asks for.
 struct RouteRequest {
   uint64_t ticket = 0;  // The caller's name for it, unique while it waits.
-  int priority = 0;     // Higher first.
+  int priority = 0;     // Higher first; within +-kMaxPriority.
   bool resumed = false; // It was dispatched before (refused, recovered, next attempt): goes first and outlasts an outage.
   bool prefill_only = false;  // Another prefill worker for the landing that `group` has.
   GroupKey group;             // prefill_only: the decode worker's.

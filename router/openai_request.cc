@@ -135,7 +135,7 @@ absl::Status ReadOptions(JsonFields& fields, OpenAiRequest* parsed, v1::Generate
   if (add_special) request->set_add_special_tokens(*add_special);
   BATON_ASSIGN_OR_RETURN(const std::optional<std::string> salt, fields.GetString("cache_salt"));
   request->set_cache_salt(salt.value_or(""));
-  BATON_ASSIGN_OR_RETURN(const std::optional<int64_t> priority, fields.GetInt("priority", kInt32Min, kInt32Max));
+  BATON_ASSIGN_OR_RETURN(const std::optional<int64_t> priority, fields.GetInt("priority", -kMaxPriority, kMaxPriority));
   request->set_priority(static_cast<int32_t>(priority.value_or(0)));
   BATON_ASSIGN_OR_RETURN(const std::optional<std::string> request_id, fields.GetString("request_id"));
   request->set_request_id(request_id.value_or(""));

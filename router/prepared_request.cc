@@ -163,6 +163,9 @@ absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel&
   if (request.has_logprobs() && (request.logprobs() < 0 || request.logprobs() > kMaxLogprobs)) {
     return InvalidField("logprobs", absl::StrCat(request.logprobs(), " is out of range [0, ", kMaxLogprobs, "]"));
   }
+  if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
+    return InvalidField("priority", absl::StrCat(request.priority(), " is out of range [", -kMaxPriority, ", ", kMaxPriority, "]"));
+  }
   auto stops = StopStringMatcher::Create({request.stop().begin(), request.stop().end()});
   if (!stops.ok()) return WithParam(stops.status(), "stop");
   return absl::OkStatus();

@@ -22,6 +22,7 @@ struct ModelLimits {
 
 inline constexpr int kMaxChoices = 64;
 inline constexpr int kMaxLogprobs = 20;
+inline constexpr int kMaxPriority = 1000000;  // And its negative: queues order by the negated value.
 // Prompts up to this size are tokenised on the thread that brought them.
 inline constexpr size_t kInlinePromptBytes = 2048;
 

@@ -149,6 +149,17 @@ TEST_F(HttpApiTest, B25B26B28MaxTokensAndContext) {
   EXPECT_EQ(Post("/v1/completions", absl::StrCat(R"({"prompt":")", prompt, R"(","max_tokens":11})")).status, 400);
 }
 
+TEST_F(HttpApiTest, PriorityIsBounded) {
+  Workers();
+  for (const char* bad : {"-2147483648", "1000001", "1.5"}) {
+    const HttpResponse response = Post("/v1/completions", absl::StrCat(R"({"prompt":"abc","priority":)", bad, "}"));
+    EXPECT_EQ(response.status, 400) << bad << response.body;
+    EXPECT_EQ(Parse(response.body)["error"]["param"], "priority") << bad;
+    EXPECT_THAT(response.body, ::testing::HasSubstr("[-1000000, 1000000]")) << bad;
+  }
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"abc","max_tokens":1,"priority":-1000000})").status, 200);
+}
+
 TEST_F(HttpApiTest, B38PromptForms) {
   Workers();
   for (const char* bad : {"\"\"", "[]", "[[]]", "[1,\"x\"]", "[1.5]", "7", "{}", "[2147483648]", "[-1]", "[300]", "[[1],\"x\"]", "null"}) {
