@@ -2,6 +2,7 @@
 #include "router/cluster_view.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -65,6 +66,20 @@ std::string WhyClusterNotReady(const std::vector<WorkerInfo>& workers, const Clu
   return absl::StrCat("no pair of prefill and decode workers: ", decode->ref.id, ": ", decode->reason);
 }
 
+int LeastContext(const std::vector<WorkerInfo>& workers, const ClusterViewOptions& options) {
+  int least = std::numeric_limits<int>::max();
+  for (const WorkerInfo& decode : workers) {
+    if (!decode.is_decode() || !decode.ready()) continue;
+    least = std::min(least, decode.identity.context_length());
+    if (options.disaggregate == Disaggregate::kNever) continue;
+    for (const WorkerInfo& prefill : workers) {
+      if (!prefill.is_prefill() || !prefill.usable || prefill.group() != decode.group()) continue;
+      least = std::min(least, prefill.identity.context_length());
+    }
+  }
+  return least;
+}
+
 }  // namespace
 
 absl::string_view RoleName(internal::WorkerRole role) {
@@ -86,12 +101,10 @@ const WorkerInfo* ClusterView::Find(const WorkerRef& ref) const {
 }
 
 const WorkerInfo* ClusterView::Representative() const {
-  const WorkerInfo* best = nullptr;
   for (const auto& worker : workers) {
-    if (!worker->is_decode() || !worker->ready()) continue;
-    if (best == nullptr || worker->identity.context_length() > best->identity.context_length()) best = worker.get();
+    if (worker->is_decode() && worker->ready()) return worker.get();
   }
-  return best;
+  return nullptr;
 }
 
 std::shared_ptr<const ClusterView> BuildClusterView(std::vector<WorkerInfo> workers, const ClusterViewOptions& options) {
@@ -111,7 +124,11 @@ std::shared_ptr<const ClusterView> BuildClusterView(std::vector<WorkerInfo> work
     if (!worker.paired) worker.reason = WhyNotPaired(worker, workers);
     if (worker.paired && worker.is_decode()) view->ready = true;
   }
-  if (!view->ready) view->reason = WhyClusterNotReady(workers, options);
+  if (view->ready) {
+    view->context_length = LeastContext(workers, options);
+  } else {
+    view->reason = WhyClusterNotReady(workers, options);
+  }
   std::sort(workers.begin(), workers.end(), [](const WorkerInfo& a, const WorkerInfo& b) {
     return std::tuple(a.identity.role(), a.ref) < std::tuple(b.identity.role(), b.ref);
   });

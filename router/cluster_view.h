@@ -54,9 +54,12 @@ struct ClusterView {
   std::vector<std::shared_ptr<const WorkerInfo>> workers;  // By role, then id.
   bool ready = false;   // A request could be served: a decode worker and, unless `never`, a prefill worker of its group.
   std::string reason;   // Why not.
+  // What any request may ask for, wherever it goes: the least of the ready decode workers and, unless `never`, of the usable
+  // prefill workers of their groups. 0 when not ready.
+  int context_length = 0;
 
   const WorkerInfo* Find(const WorkerRef& ref) const;
-  // A decode worker that is ready and has the most context; null when there is none. Speaks for the model served.
+  // The first decode worker that is ready; null when there is none. Speaks for the model served.
   const WorkerInfo* Representative() const;
 };
 

@@ -97,10 +97,35 @@ TEST_F(RegistryTest, SilenceOfTwoHeartbeatsIsOutAndAReportIsBack) {
     registry_.Tick(now_);
     EXPECT_EQ(ready(), i < 5) << i;
   }
-  ASSERT_EQ(lost_.size(), 1u);
-  EXPECT_THAT(lost_[0], HasSubstr("d-1: worker d-1 is silent"));
+  EXPECT_TRUE(lost_.empty());  // What runs there goes on.
   registry_.Report(d, Load(), now_);
   EXPECT_TRUE(ready());
+}
+
+TEST_F(RegistryTest, SilenceOfSixHeartbeatsIsALossOnce) {
+  const uint64_t d = Add(Identity("d-1", internal::DECODE));
+  const uint64_t p = Add(Identity("p-1", internal::PREFILL));
+  registry_.Tick(now_);
+  for (int i = 1; i <= 20; ++i) {
+    now_ += absl::Milliseconds(200);
+    registry_.Report(p, Load(), now_);
+    registry_.Tick(now_);
+    EXPECT_EQ(lost_.size(), i <= 15 ? 0u : 1u) << i;  // More than 3 s.
+  }
+  ASSERT_EQ(lost_.size(), 1u);
+  EXPECT_THAT(lost_[0], HasSubstr("d-1: worker d-1 is silent"));
+  registry_.Disconnect(d);
+  EXPECT_EQ(lost_.size(), 1u);
+}
+
+TEST_F(RegistryTest, ASessionThatEndsInSilenceIsALoss) {
+  const uint64_t d = Add(Identity("d-1", internal::DECODE));
+  registry_.Tick(now_);
+  for (int i = 1; i <= 6; ++i) registry_.Tick(now_ += absl::Milliseconds(200));
+  EXPECT_TRUE(lost_.empty());
+  registry_.Disconnect(d);
+  ASSERT_EQ(lost_.size(), 1u);
+  EXPECT_THAT(lost_[0], HasSubstr("session has ended"));
 }
 
 TEST_F(RegistryTest, OwnPauseIsNobodysSilence) {
@@ -141,6 +166,21 @@ TEST_F(RegistryTest, A13MismatchNamesBothValues) {
   small.set_vocab_size(99);
   Add(small);
   EXPECT_THAT(registry_.View()->workers[2]->reason, HasSubstr("vocabulary of 99 tokens, the router's tokenizer has 100"));
+}
+
+TEST(ClusterViewTest, ContextIsWhatEveryWorkerOfAReadyGroupHolds) {
+  const auto worker = [](const std::string& id, internal::WorkerRole role, int context, const std::string& layout = "l") {
+    auto identity = Identity(id, role);
+    identity.set_context_length(context);
+    identity.set_kv_layout(layout);
+    return Info(identity);
+  };
+  const std::vector<WorkerInfo> workers = {
+      worker("d-1", internal::DECODE, 64), worker("d-2", internal::DECODE, 48), worker("p-1", internal::PREFILL, 32),
+      worker("p-2", internal::PREFILL, 100), worker("p-3", internal::PREFILL, 8, "other")};
+  EXPECT_EQ(BuildClusterView(workers, {})->context_length, 32);
+  EXPECT_EQ(BuildClusterView(workers, {.disaggregate = Disaggregate::kNever})->context_length, 48);
+  EXPECT_EQ(BuildClusterView({workers[0]}, {})->context_length, 0);
 }
 
 class AdmissionTest : public ::testing::Test {
