@@ -168,7 +168,8 @@ TEST_F(SupervisorTest, ChildrenGetAGroupAMaskAndAnEnvironmentOfTheirOwn) {
   sigprocmask(SIG_BLOCK, &set, &before);
   {
     Supervisor supervisor(Options());
-    ASSERT_THAT(supervisor.Start({Polite("router"), Shell("env", "echo secret=$BATON_SECRET kept=$BATON_KEPT; read line || echo eof")}),
+    ASSERT_THAT(supervisor.Start({Polite("router"), Shell("env", "trap 'exit 0' TERM; echo secret=$BATON_SECRET kept=$BATON_KEPT; "
+                                                        "read line || echo eof; while :; do sleep 0.01; done")}),
                 IsOk());
     ASSERT_TRUE(TurnUntil(&supervisor, [&] { return Count("up") == 1 && Count("eof") == 1; }));
     EXPECT_THAT(lines_, Contains("[env] secret= kept=y"));
