@@ -17,12 +17,12 @@
 namespace baton {
 
 // Admission behind a lock: requests of all threads ask here for their credits. Thread-safe. Answers to the asking call come
-// before it returns, answers to others on the task pool; in both cases with no lock held.
+// before it returns, answers to others on `tasks`; in both cases with no lock held.
 class Dispatcher {
  public:
   using Answer = std::function<void(absl::StatusOr<Route>)>;
 
-  // `tasks` outlives this.
+  // `tasks` outlives this, and runs nothing that takes long or waits.
   Dispatcher(const AdmissionOptions& options, std::unique_ptr<RoutePolicy> policy, uint64_t seed, TaskPool* tasks);
 
   // `answer` runs exactly once, unless Forget comes first. Returns the ticket to forget; request.ticket is ignored.

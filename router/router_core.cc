@@ -28,6 +28,10 @@ WorkerRegistryOptions MakeRegistryOptions(const RouterCoreOptions& options, cons
           .heartbeat = options.heartbeat};
 }
 
+absl::Status NoWorkers(const ClusterView& view) {
+  return WithRetryAfter(absl::UnavailableError("no workers for this model: " + view.reason), absl::Seconds(1));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RouterCore>> RouterCore::Create(const RouterCoreOptions& options, ServedModel model,
@@ -45,8 +49,9 @@ RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, Metr
       metric_registry(metrics),
       metrics(metrics),
       tasks("router-task", options.task_threads, options.max_tasks),
+      dispatch("dispatch", /*num_threads=*/1, options.max_tasks),
       registry(MakeRegistryOptions(options, this->model)),
-      dispatcher(MakeAdmissionOptions(options), std::move(policy), RandomUint64(), &tasks) {
+      dispatcher(MakeAdmissionOptions(options), std::move(policy), RandomUint64(), &dispatch) {
   registry.SetListener({.on_change = [this] { OnViewChange(); },
                         .on_lost = [this](const WorkerRef& worker, const std::string& reason) { OnWorkerLost(worker, reason); }});
   for (const internal::WorkerRole role : {internal::PREFILL, internal::DECODE}) {
@@ -73,21 +78,21 @@ RouterCore::~RouterCore() {
   }
   gauges_.clear();
   timers.Stop();
+  dispatch.Stop();
   tasks.Stop();
 }
 
 absl::Status RouterCore::Ready() const {
   if (draining_) return WithRetryAfter(absl::UnavailableError("router is draining"), absl::Seconds(1));
   const auto view = registry.View();
-  if (view->ready) return absl::OkStatus();
-  return WithRetryAfter(absl::UnavailableError("no workers for this model: " + view->reason), absl::Seconds(1));
+  return view->ready ? absl::OkStatus() : NoWorkers(*view);
 }
 
 absl::StatusOr<ModelLimits> RouterCore::Limits() const {
   const auto view = registry.View();
   const WorkerInfo* worker = view->Representative();
-  if (worker == nullptr) return Ready();
-  return ModelLimits{.context_length = worker->identity.context_length(), .vocab_size = worker->identity.vocab_size()};
+  if (worker == nullptr) return NoWorkers(*view);
+  return ModelLimits{.context_length = view->context_length, .vocab_size = worker->identity.vocab_size()};
 }
 
 void RouterCore::OnReadyChange(std::function<void(bool)> callback) {
@@ -167,19 +172,21 @@ std::vector<std::shared_ptr<Generation>> RouterCore::Generations() const {
 }
 
 void RouterCore::OnViewChange() {
-  const auto view = registry.View();
-  clients.SetView(*view);
-  dispatcher.SetView(view);
-  TellReady();
-  std::vector<WorkerRef> present, left;
-  for (const auto& worker : view->workers) present.push_back(worker->ref);
+  std::vector<WorkerRef> left;
   {
-    MutexLock lock(&mutex_);
+    // From reading the view to the last use of it: else an older view could overwrite a newer one.
+    MutexLock lock(&view_mutex_);
+    const auto view = registry.View();
+    clients.SetView(*view);
+    dispatcher.SetView(view);
+    std::vector<WorkerRef> present;
+    for (const auto& worker : view->workers) present.push_back(worker->ref);
     for (const WorkerRef& worker : present_) {
       if (view->Find(worker) == nullptr) left.push_back(worker);
     }
     present_ = std::move(present);
   }
+  TellReady();
   if (left.empty()) return;
   for (const auto& generation : Generations()) {
     for (const WorkerRef& worker : left) generation->NoteWorkerLeft(worker);

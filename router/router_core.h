@@ -52,6 +52,7 @@ class RouterCore {
 
   // OK when a request could be served; else UNAVAILABLE with the reason.
   absl::Status Ready() const;
+  // What every worker that a request may go to can hold.
   //   UNAVAILABLE  no workers, with a retry-after.
   absl::StatusOr<ModelLimits> Limits() const;
 
@@ -75,6 +76,7 @@ class RouterCore {
   MetricRegistry* const metric_registry;
   RouterMetrics metrics;
   TaskPool tasks;
+  TaskPool dispatch;  // One thread that starts what was granted: it waits for no prompt to be prepared.
   Timers timers;
   WorkerRegistry registry;
   WorkerClients clients;
@@ -102,7 +104,8 @@ class RouterCore {
   CondVar changed_;
   std::unordered_map<Generation*, std::weak_ptr<Generation>> generations_ ABSL_GUARDED_BY(mutex_);
   int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<WorkerRef> present_ ABSL_GUARDED_BY(mutex_);  // In the last view.
+  Mutex view_mutex_;  // Views reach clients and dispatcher in order. Before mutex_; no callback runs under it.
+  std::vector<WorkerRef> present_ ABSL_GUARDED_BY(view_mutex_);  // In the last view.
   std::vector<std::shared_ptr<MetricRegistry::Callback>> gauges_;
 };
 

@@ -12,7 +12,7 @@
 
 namespace baton {
 
-// A few threads for what takes long or waits: tokenising long texts, rendering templates. Thread-safe.
+// A few threads, or one, for what does not belong on the thread that brings it. Thread-safe.
 class TaskPool {
  public:
   TaskPool(const std::string& name, int num_threads, size_t capacity) : tasks_(capacity) {

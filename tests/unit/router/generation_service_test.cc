@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // baton.v1 over loopback, with workers that follow scripts.
+#include <future>
+#include <limits>
 #include <thread>
 
+#include "common/base/thread.h"
 #include "tests/unit/router/service_fixture.h"
 
 namespace baton::testing {
@@ -100,6 +103,9 @@ TEST_F(GenerationServiceTest, BadInputNamesFieldValueAndBoundBeforeAnyWork) {
   expect(with([](auto& r) { r.set_max_tokens(0); }), {"max_tokens", "0"});
   expect(with([](auto& r) { r.set_n(65); }), {"n 65", "64"});
   expect(with([](auto& r) { r.set_logprobs(21); }), {"logprobs 21", "20"});
+  expect(with([](auto& r) { r.set_priority(std::numeric_limits<int32_t>::min()); }),
+         {"priority -2147483648", "[-1000000, 1000000]"});
+  expect(with([](auto& r) { r.set_priority(1000001); }), {"priority 1000001", "[-1000000, 1000000]"});
   expect(with([](auto& r) { r.add_stop_token_ids(300); }), {"stop_token_ids", "300"});
   expect(with([](auto& r) { r.mutable_token_ids()->add_ids(-1); }), {"prompt", "-1", "300"});
   expect(with([](auto& r) {
@@ -114,6 +120,55 @@ TEST_F(GenerationServiceTest, NoWorkersIsUnavailableWithRetryAfter) {
   EXPECT_EQ(answer.status.error_code(), grpc::UNAVAILABLE);
   EXPECT_THAT(answer.status.error_message(), HasSubstr("no workers"));
   EXPECT_EQ(answer.retry_after, "1000");
+}
+
+// Changes come from many threads at once; whatever their order, the queue ends with the last view.
+TEST_F(GenerationServiceTest, QueueEndsWithTheLastViewWhateverTheThreads) {
+  RouterCore* core = router_->core();
+  const auto identity = [](const std::string& id, internal::WorkerRole role) {
+    internal::WorkerIdentity identity;
+    identity.set_id(id);
+    identity.set_incarnation(1);
+    identity.set_role(role);
+    identity.set_address("127.0.0.1:1");
+    identity.set_model_fingerprint("m");
+    identity.set_kv_layout("l");
+    identity.set_vocab_size(300);
+    identity.set_context_length(64);
+    return identity;
+  };
+  internal::WorkerLoad load;
+  load.set_credit_slots(1000);
+  const MonotonicTime now = Clock::Real()->Now();
+  const auto prefill = core->registry.Connect(identity("p", internal::PREFILL), now);
+  ASSERT_TRUE(prefill.ok());
+  core->registry.Report(*prefill, load, now);
+  for (int round = 0; round < 100; ++round) {
+    const bool leaves = round % 2 == 0;
+    const auto decode = core->registry.Connect(identity("d", internal::DECODE), now);
+    ASSERT_TRUE(decode.ok());
+    if (leaves) core->registry.Report(*decode, load, now);
+    {
+      std::vector<Thread> threads;
+      for (int i = 0; i < 3; ++i) threads.emplace_back("report", [&] { core->registry.Report(*prefill, load, now); });
+      if (leaves) {
+        core->registry.Disconnect(*decode);
+      } else {
+        core->registry.Report(*decode, load, now);
+      }
+      for (Thread& thread : threads) thread.Join();
+    }
+    std::optional<bool> granted;  // The answer to the asking call comes at once.
+    const uint64_t ticket = core->dispatcher.Acquire({.num_tokens = 1}, [&](absl::StatusOr<Route> route) {
+      granted = route.ok();
+      if (!route.ok()) return;
+      core->dispatcher.Release(route->decode, route->num_tokens, false);
+      core->dispatcher.Release(route->prefill, route->num_tokens, false);
+    });
+    core->dispatcher.Forget(ticket);
+    EXPECT_EQ(granted, !leaves) << round;
+    core->registry.Disconnect(*decode);
+  }
 }
 
 TEST_F(GenerationServiceTest, MismatchedPairIsNeverUsedAndSaysWhy) {
@@ -256,6 +311,30 @@ TEST_F(GenerationServiceTest, FullQueueIsResourceExhausted) {
   const Answer answer = Generate(Text("abc"));
   EXPECT_EQ(answer.status.error_code(), grpc::RESOURCE_EXHAUSTED) << answer.status.error_message();
   EXPECT_FALSE(answer.retry_after.empty());
+  for (auto& context : contexts) context->TryCancel();
+  for (auto& reader : readers) reader->Finish();
+}
+
+TEST_F(GenerationServiceTest, GrantsDoNotWaitForPromptsToBePrepared) {
+  RouterOptions options;
+  options.core.task_threads = 1;
+  StartRouter(options);
+  AddWorker("p-1", internal::PREFILL);
+  StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .stall_after_tokens = 1});
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+  for (int i = 0; i < 9; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub_->Generate(contexts.back().get(), Text("abc")));
+    if (i == 8) break;
+    ASSERT_TRUE(decode->WaitForTokensSent(i + 1));
+  }
+  ASSERT_TRUE(WaitUntil([&] { return router_->core()->dispatcher.num_waiting() == 1; }));
+  std::promise<void> prepared;
+  ASSERT_TRUE(router_->core()->tasks.Post([done = prepared.get_future().share()] { done.wait(); }));
+  contexts[0]->TryCancel();
+  EXPECT_TRUE(decode->WaitForTokensSent(9));
+  prepared.set_value();
   for (auto& context : contexts) context->TryCancel();
   for (auto& reader : readers) reader->Finish();
 }
