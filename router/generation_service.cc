@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/utf8.h"
 #include "common/rpc/event_stream.h"
 #include "google/protobuf/unknown_field_set.h"
@@ -81,6 +82,21 @@ void Finish(Call& call, Stream& stream, const absl::Status& status) {
 
 }  // namespace
 
+void GenerationService::NoteStream(int change) {
+  MutexLock lock(&streams_mutex_);
+  num_streams_ += change;
+  if (num_streams_ == 0) streams_changed_.NotifyAll();
+}
+
+bool GenerationService::WaitUntilWritten(absl::Duration timeout) {
+  const MonotonicTime deadline = Clock::Real()->Now() + timeout;
+  MutexLock lock(&streams_mutex_);
+  while (num_streams_ > 0 && Clock::Real()->Now() < deadline) {
+    streams_changed_.WaitFor(&streams_mutex_, deadline - Clock::Real()->Now());
+  }
+  return num_streams_ == 0;
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* buffer) {
   auto call = std::make_shared<Call>();
@@ -88,11 +104,15 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
     MutexLock lock(&call->mutex);
     call->context = context;
   }
+  NoteStream(+1);
   auto stream = Stream::Create({.on_peer_closed = [call] { call->Cancel(absl::CancelledError("client went away")); },
                                 .on_done =
-                                    [call] {
-                                      MutexLock lock(&call->mutex);
-                                      call->context = nullptr;
+                                    [this, call] {
+                                      {
+                                        MutexLock lock(&call->mutex);
+                                        call->context = nullptr;
+                                      }
+                                      NoteStream(-1);
                                     }},
                                kClientLimits);
   absl::StatusOr<v1::GenerateRequest> request = ParseRequest(*buffer);

@@ -2,6 +2,9 @@
 #ifndef BATON_ROUTER_GENERATION_SERVICE_H_
 #define BATON_ROUTER_GENERATION_SERVICE_H_
 
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
 #include "baton/v1/generation.grpc.pb.h"
 #include "router/router_core.h"
 
@@ -23,8 +26,16 @@ class GenerationService
   grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context, const v1::GetClusterRequest* request,
                                        v1::GetClusterResponse* response) override;
 
+  // Waits until every Generate call has reached its client, status included. False when the time is up. Any thread.
+  bool WaitUntilWritten(absl::Duration timeout);
+
  private:
+  void NoteStream(int change);
+
   RouterCore* const core_;
+  Mutex streams_mutex_;
+  CondVar streams_changed_;
+  int num_streams_ ABSL_GUARDED_BY(streams_mutex_) = 0;
 };
 
 }  // namespace baton

@@ -13,13 +13,6 @@
 namespace baton {
 namespace {
 
-bool IsKnownRole(absl::string_view role) {
-  for (const char* known : {"system", "developer", "user", "assistant", "tool", "function"}) {
-    if (role == known) return true;
-  }
-  return false;
-}
-
 absl::StatusOr<std::string> ReadContent(const std::string& param, const Json& content) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
@@ -56,7 +49,7 @@ absl::Status ReadMessage(const std::string& param, const Json& json, v1::ChatMes
   auto role = json.find("role");
   if (role == json.end() || !role->is_string()) return InvalidField(absl::StrCat(param, ".role"), "is missing");
   if (!IsKnownRole(role->get<std::string>())) {
-    return InvalidField(absl::StrCat(param, ".role"), "is not one of system, developer, user, assistant, tool, function");
+    return InvalidField(absl::StrCat(param, ".role"), kKnownRoles);
   }
   message->set_role(role->get<std::string>());
   auto content = json.find("content");
@@ -87,6 +80,13 @@ absl::Status ReadMessage(const std::string& param, const Json& json, v1::ChatMes
 }
 
 }  // namespace
+
+bool IsKnownRole(absl::string_view role) {
+  for (const char* known : {"system", "developer", "user", "assistant", "tool", "function"}) {
+    if (role == known) return true;
+  }
+  return false;
+}
 
 absl::Status ReadChat(JsonFields& fields, v1::ChatPrompt* chat) {
   const Json* messages = fields.Find("messages");

@@ -3,10 +3,15 @@
 #define BATON_ROUTER_OPENAI_MESSAGES_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "baton/v1/generation.pb.h"
 #include "router/json_fields.h"
 
 namespace baton {
+
+// Of a chat message: system, developer, user, assistant, tool, function.
+bool IsKnownRole(absl::string_view role);
+inline constexpr char kKnownRoles[] = "is not one of system, developer, user, assistant, tool, function";
 
 // Reads `messages`, `tools`, `tool_choice`, `add_generation_prompt` and `chat_template_kwargs`. Content may be a string or an
 // array of text parts (joined by line ends); an assistant's may be absent, which is the same as empty. Arguments of tool

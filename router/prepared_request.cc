@@ -8,6 +8,7 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
+#include "router/openai_messages.h"
 #include "router/status_details.h"
 
 namespace baton {
@@ -71,6 +72,10 @@ absl::Status CheckPrompt(const v1::GenerateRequest& request) {
         const std::string param = absl::StrCat("messages[", i++, "]");
         if (message.role().empty()) return InvalidField(absl::StrCat(param, ".role"), "is missing");
         BATON_RETURN_IF_ERROR(CheckUtf8(absl::StrCat(param, ".role"), message.role()));
+        if (!IsKnownRole(message.role())) return InvalidField(absl::StrCat(param, ".role"), kKnownRoles);
+        if (!message.has_content() && message.role() != "assistant") {
+          return InvalidField(absl::StrCat(param, ".content"), "is missing");
+        }
         BATON_RETURN_IF_ERROR(CheckUtf8(absl::StrCat(param, ".content"), message.content()));
         BATON_RETURN_IF_ERROR(CheckUtf8(param, message.extra_json()));
       }
@@ -90,6 +95,13 @@ absl::Status CheckTokenId(absl::string_view param, int64_t id, int vocab_size) {
 
 absl::StatusOr<std::vector<int32_t>> Tokenise(const v1::GenerateRequest& request, const ServedModel& model,
                                               const ModelLimits& limits) {
+  // A long text is refused by its length alone: tokenising it would hold up others for seconds. The factor leaves room for
+  // normalisers that shorten text.
+  const int64_t most_bytes = 4 * limits.context_length * model.max_token_bytes;
+  if (request.has_text() && most_bytes > 0 && static_cast<int64_t>(request.text().size()) > most_bytes) {
+    return InvalidField("prompt", absl::StrCat("has ", request.text().size(), " bytes, more than the model's context of ",
+                                               limits.context_length, " tokens can hold"));
+  }
   if (!request.has_token_ids()) return TokenisePrompt(request, model);
   for (const int32_t id : request.token_ids().ids()) {
     BATON_RETURN_IF_ERROR(CheckTokenId("prompt", id, limits.vocab_size));

@@ -60,6 +60,7 @@ bool Router::Drain(absl::Duration grace) {
   if (!idle) core_->CutAll();
   // What was answered last still has to leave.
   if (http_ != nullptr) http_->Drain(absl::Seconds(1));
+  generation_->WaitUntilWritten(absl::Seconds(2));
   return idle;
 }
 

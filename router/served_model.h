@@ -21,6 +21,8 @@ struct ServedModel {
   // template.
   //   INVALID_ARGUMENT  the template's own complaint.
   std::function<absl::StatusOr<std::string>(const v1::ChatPrompt&)> render_chat;
+  // Bytes that one token can stand for at most; 0: not known. Text of more than context * this cannot fit.
+  int64_t max_token_bytes = 0;
   int64_t created_unix_s = 0;  // For /v1/models.
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/text_loader.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -49,6 +50,9 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, const std::
   ServedModel model;
   model.name = name.empty() ? ShortModelName(path) : name;
   model.tokenizer = bundle.tokenizer;
+  for (int32_t id = 0; id < model.tokenizer->vocab_size(); ++id) {
+    model.max_token_bytes = std::max<int64_t>(model.max_token_bytes, model.tokenizer->TokenBytes(id).size());
+  }
   model.created_unix_s = absl::ToUnixSeconds(absl::Now());
   if (!bundle.chat_template) return model;
   RendererPoolOptions pool_options;

@@ -90,6 +90,15 @@ TEST_F(GenerationServiceTest, BadInputNamesFieldValueAndBoundBeforeAnyWork) {
   expect(Text(std::string(60, 'a'), 5), {"max_tokens 5", "60", "64"});
   expect(Text(std::string(64, 'a'), 1), {"prompt", "64"});
   expect(v1::GenerateRequest(), {"prompt", "missing"});
+  const auto chat = [](const char* role, const char* content) {
+    v1::GenerateRequest request;
+    v1::ChatMessage* message = request.mutable_chat()->add_messages();
+    message->set_role(role);
+    if (content != nullptr) message->set_content(content);
+    return request;
+  };
+  expect(chat("robot", "x"), {"messages[0].role", "is not one of"});
+  expect(chat("user", nullptr), {"messages[0].content", "missing"});
   auto with = [&](auto change) {
     v1::GenerateRequest request = Text("abc");
     change(request);
