@@ -47,7 +47,10 @@ class Engine::Impl {
       const bool worked = core_->Step([this] { Serve(); });
       PublishStats();
       if (worked) continue;
-      if (auto task = inbox_.Pop(kIdleTurn)) (*task)(*core_);
+      if (auto task = inbox_.Pop(kIdleTurn)) {
+        (*task)(*core_);
+        PublishStats();
+      }
     }
   }
 
