@@ -2,6 +2,7 @@
 #include "common/worker/worker_runtime.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "common/base/quantity.h"
 #include "common/base/status_macros.h"
 #include "common/model/checkpoint.h"
+#include "common/model/forward.h"
 
 namespace baton {
 namespace {
@@ -37,6 +39,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Worke
   }
   BATON_RETURN_IF_ERROR(runtime->LoadModel());
   BATON_RETURN_IF_ERROR(runtime->CreatePool());
+  BATON_RETURN_IF_ERROR(runtime->WarmUp());
   EngineOptions engine_options = options.engine;
   engine_options.context_length = runtime->context_length_;
   BATON_ASSIGN_OR_RETURN(auto core, EngineCore::Create(runtime->model_.get(), runtime->pool_.get(), engine_options,
@@ -96,6 +99,21 @@ absl::Status WorkerRuntime::CreatePool() {
   BATON_ASSIGN_OR_RETURN(pool_, KvPool::Create(layout, static_cast<int>(blocks), backend_.get()));
   BATON_LOG(INFO) << "KV pool of " << blocks << " blocks, " << FormatBytes(pool_->bytes()) << " ("
                   << blocks * layout.block_size << " tokens), context " << context_length_;
+  return absl::OkStatus();
+}
+
+// The first pass over the weights takes many times a later one's time (pages, tables, threads): not at a client's expense. It
+// writes to blocks that nobody has reserved yet.
+absl::Status WorkerRuntime::WarmUp() {
+  const int block_size = pool_->layout().block_size;
+  const int num_tokens = std::min(64, std::min(context_length_, pool_->num_blocks() * block_size));
+  BATON_ASSIGN_OR_RETURN(const auto buffers, ForwardBuffers::Create(*model_, num_tokens, 1));
+  const std::vector<int32_t> tokens(num_tokens, 0);
+  std::vector<int32_t> blocks((num_tokens + block_size - 1) / block_size);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  ModelInput input;
+  input.AddSequence(tokens, 0, blocks, block_size, 1);
+  ForwardPass(model_.get(), pool_.get(), &input, buffers.get(), std::max(1, options_.engine.panel_rows)).Finish();
   return absl::OkStatus();
 }
 

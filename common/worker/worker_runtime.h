@@ -64,6 +64,7 @@ class WorkerRuntime {
   WorkerRuntime() = default;
   absl::Status LoadModel();
   absl::Status CreatePool();
+  absl::Status WarmUp();
   void ExportMetrics();
 
   WorkerOptions options_;
