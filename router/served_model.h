@@ -26,9 +26,6 @@ struct ServedModel {
   int64_t created_unix_s = 0;  // For /v1/models.
 };
 
-// A short name from a model path: "/m/SmolLM2-135M-Instruct.Q4_1.gguf" is "smollm2".
-std::string ShortModelName(absl::string_view path);
-
 }  // namespace baton
 
 #endif  // BATON_ROUTER_SERVED_MODEL_H_

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/json.h"
+#include "common/base/model_name.h"
 #include "common/base/status_macros.h"
 #include "common/text/chat_template.h"
 #include "common/text/text_bundle.h"

@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// What people call the model of a file or folder when nobody names it: the first word of the base name, in lower case.
-// ".../SmolLM2-135M-Instruct.Q4_1.gguf" is "smollm2", ".../qwen3_qk_norm/" is "qwen3_qk_norm". "model" when nothing is left.
+// What people call the model of a path when nobody names it: the base name up to the first dash, in lower case, without
+// ".gguf". ".../SmolLM2-135M-Instruct.Q4_1.gguf" is "smollm2", ".../qwen3/tokenizer.json" is "qwen3"; "model" when nothing is left.
 std::string ShortModelName(absl::string_view path);
 
 }  // namespace baton

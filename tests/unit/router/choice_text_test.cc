@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "common/base/model_name.h"
 #include "router/choice_text.h"
 
 #include "gmock/gmock.h"
