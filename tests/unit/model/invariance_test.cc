@@ -225,20 +225,16 @@ TEST_P(InvarianceTest, DecodedTokensRecomputedByPrefill) {
 }
 
 TEST_P(InvarianceTest, ThreadsAndInstructionSets) {
-  const std::vector<int32_t> tokens = Tokens(600, 3);
-  const auto chunk = [](int done) { return done < 560 ? 280 : 1; };
+  const std::vector<int32_t> tokens = Tokens(530, 3);  // Past 512, where a kernel may cut the context.
+  const auto chunk = [](int done) { return done < 500 ? 250 : 1; };
   const Outcome one = Alone(tokens, chunk, 100);
-  if (std::string(GetParam().backend) == "reference") {
-    ASSERT_TRUE(Load("", 3));
-    ExpectSame(Alone(tokens, chunk, 100), one, "3 threads");
-    return;
+  for (const int threads : {2, 5}) {
+    ASSERT_TRUE(Load("", threads));
+    ExpectSame(Alone(tokens, chunk, 100), one, "threads");
   }
+  if (std::string(GetParam().backend) == "reference") return;
   for (const char* isa : {"scalar", "avx2", "avxvnni", "avx512vnni"}) {
-    for (const int threads : {1, 2, 5}) {
-      if (std::string(isa) == "scalar" && threads != 2) continue;  // Slow.
-      if (!Load(isa, threads)) continue;
-      ExpectSame(Alone(tokens, chunk, 100), one, isa);
-    }
+    if (Load(isa, 2)) ExpectSame(Alone(tokens, chunk, 100), one, isa);
   }
 }
 
