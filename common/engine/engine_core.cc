@@ -23,7 +23,9 @@ absl::Status ValidateOptions(const EngineOptions& options, const Model& model, c
   BATON_RETURN_IF_ERROR(CheckRange("max_waiting", options.max_waiting, 1, 1 << 20));
   BATON_RETURN_IF_ERROR(CheckRange("panel_rows", options.panel_rows, 1, 1 << 20));
   BATON_RETURN_IF_ERROR(CheckRange("context_length", options.context_length, 0, model.config().context_length));
-  BATON_RETURN_IF_ERROR(CheckRange("prefill_share", options.prefill_share, 0, 0.9));
+  BATON_RETURN_IF_ERROR(CheckRange("prefill_share", options.sharing.prefill_share, 0, kMaxPrefillShare));
+  BATON_RETURN_IF_ERROR(CheckRange("itl_target", absl::ToDoubleSeconds(options.sharing.itl_target), 0, 3600));
+  BATON_RETURN_IF_ERROR(CheckRange("ttft_target", absl::ToDoubleSeconds(options.sharing.ttft_target), 0, 3600));
   const KvLayout& layout = pool.layout();
   const std::string wanted = model.kv_layout(layout.dtype, layout.block_size).fingerprint();
   if (layout.fingerprint() != wanted) {

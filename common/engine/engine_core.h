@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/engine/sampler.h"
 #include "common/engine/sampling_params.h"
+#include "common/engine/scheduler.h"
 #include "common/kv/block_allocator.h"
 #include "common/kv/kv_pool.h"
 #include "common/model/forward.h"
@@ -82,9 +83,7 @@ struct EngineOptions {
   // While a prefill pass is under way, decode steps run between its units, with buffers of their own. Off: one pass has the
   // decode rows and a prefill chunk, and tokens come once per chunk. The ids are the same.
   bool decode_first = true;
-  // Of the time while both decode steps and a prefill pass have work, the part that the pass gets: [0, 0.9]. 0: a decode
-  // step never waits for more than one unit, and a pass crawls.
-  double prefill_share = 0.5;
+  SharingOptions sharing;  // With decode_first.
   bool shortest_remaining_first = false;
   absl::Duration ageing_bound = absl::Seconds(5);
 };

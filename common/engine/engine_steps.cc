@@ -169,8 +169,10 @@ bool EngineCore::Impl::RunDecodeStep(const Pause& pause) {
   decode_batch_.Start();
   const MonotonicTime begin = clock_->Now();
   RunToEnd(&decode_batch_, pause);
-  const double share = options_.prefill_share;
-  prefill_credit_ = (clock_->Now() - begin) * (share / (1 - share));
+  const MonotonicTime end = clock_->Now();
+  MonotonicTime oldest = end;
+  for (const Sequence* sequence : waiting_) oldest = std::min(oldest, sequence->request->arrived);
+  prefill_credit_ = PrefillSlice(options_.sharing, end - begin, end - oldest);
   return true;
 }
 

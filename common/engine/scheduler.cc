@@ -112,6 +112,17 @@ class Planner {
 
 }  // namespace
 
+absl::Duration PrefillSlice(const SharingOptions& options, absl::Duration step, absl::Duration oldest_wait) {
+  // A part s of the time for prefill is s / (1 - s) of a step after each step.
+  const auto of_step = [step](double share) { return step * (share / (1 - share)); };
+  absl::Duration slice = of_step(options.prefill_share);
+  if (options.itl_target > absl::ZeroDuration()) {
+    slice = std::clamp(options.itl_target - step, of_step(kMinPrefillShare), of_step(kMaxPrefillShare));
+  }
+  const bool late = options.ttft_target > absl::ZeroDuration() && oldest_wait > options.ttft_target;
+  return late ? std::max(slice, of_step(0.5)) : slice;
+}
+
 Plan MakePlan(const SchedulerOptions& options, MonotonicTime now, std::span<const WaitingSequence> waiting,
               std::span<const RunningSequence> running, int free_blocks) {
   return Planner(options, now, waiting, running, free_blocks).Make();

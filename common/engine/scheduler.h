@@ -57,6 +57,24 @@ struct Plan {
   bool empty() const { return decode.empty() && prefill.empty(); }
 };
 
+// How a prefill pass and the decode steps between its units share the compute threads.
+struct SharingOptions {
+  // Of the time while both have work, the part that the pass gets, unless a target says otherwise: [0, 0.9]. 0: a decode step
+  // never waits for more than one unit, and a pass crawls.
+  double prefill_share = 0.35;
+  // Time from token to token that the pass may fill up, as far as it gets at least kMinPrefillShare of the time and no more
+  // than kMaxPrefillShare; zero: prefill_share alone decides.
+  absl::Duration itl_target = absl::ZeroDuration();
+  // A prompt that has waited this long since it arrived raises the part to at least half; zero: none does.
+  absl::Duration ttft_target = absl::ZeroDuration();
+};
+inline constexpr double kMinPrefillShare = 0.1;
+inline constexpr double kMaxPrefillShare = 0.9;
+
+// How long prefill may run after a decode step that took `step`, before the next one is due. `oldest_wait`: of the prompts
+// that wait or are under way. Pure.
+absl::Duration PrefillSlice(const SharingOptions& options, absl::Duration step, absl::Duration oldest_wait);
+
 // Who runs in the next step. Pure: time and state are arguments.
 //
 //  1. Decode rows, by priority, then age, at most max_running. A row that needs a block which is not there preempts the

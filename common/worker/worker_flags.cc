@@ -31,8 +31,15 @@ ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or reference (plain fp32, slow
 ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may use.");
 ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
+ABSL_FLAG(std::string, matmul, "", "Who multiplies the layers' matrices: int8, onednn-bf16 or onednn-f32.");
+ABSL_FLAG(int, nice, -1, "Nice value of the compute threads, 0 to 19; -1 takes the role's: 4 for prefill, 0 for decode.");
 ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, panel_rows, 64, "Rows of a chunk between two looks at the inbox.");
+ABSL_FLAG(double, prefill_share, 0.35, "Prefill's part of the time while token steps wait in the same worker, 0 to 0.9.");
+ABSL_FLAG(absl::Duration, itl_target, absl::ZeroDuration(),
+          "Time between tokens that prefill in the same worker may fill up; 0: --prefill-share decides.");
+ABSL_FLAG(absl::Duration, ttft_target, absl::ZeroDuration(),
+          "A prompt that waits longer than this gets at least half of the time; 0: none does.");
 ABSL_FLAG(int, max_running, 64, "Sequences per decode step.");
 ABSL_FLAG(int, max_waiting, 256, "Sequences that wait for prefill here; more are refused.");
 
@@ -54,6 +61,23 @@ absl::StatusOr<KvDtype> ParseKvDtype(const std::string& name) {
 absl::Status CheckRange(const char* flag, int value, int low, int high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is outside ", low, " to ", high));
+}
+
+// Of one decode worker between its own prompts and its steps.
+absl::Status ReadSharing(SharingOptions* sharing) {
+  sharing->prefill_share = absl::GetFlag(FLAGS_prefill_share);
+  sharing->itl_target = absl::GetFlag(FLAGS_itl_target);
+  sharing->ttft_target = absl::GetFlag(FLAGS_ttft_target);
+  if (!(sharing->prefill_share >= 0 && sharing->prefill_share <= kMaxPrefillShare)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--prefill-share ", sharing->prefill_share, " is outside [0, ", kMaxPrefillShare, "]"));
+  }
+  for (const auto& [flag, value] : {std::pair("--itl-target", sharing->itl_target), {"--ttft-target", sharing->ttft_target}}) {
+    if (value < absl::ZeroDuration() || value > absl::Hours(1)) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " ", absl::FormatDuration(value), " is outside 0 to 1h"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ApplyLogging(internal::WorkerRole role) {
@@ -80,7 +104,8 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
       {"Model", {"model", "served_model_name", "cache_dir"}},
       {"Cluster", {"id", "listen", "advertise", "router", "status", "transport"}},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
-      {"Compute", {"device", "threads", "isa", "activations", "chunk_tokens", "panel_rows", "max_running", "max_waiting"}},
+      {"Compute", {"device", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
+                   "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
       {"Logging", {"log_level", "log_format"}},
   };
@@ -101,11 +126,14 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.backend.num_threads = absl::GetFlag(FLAGS_threads);
   options.backend.isa = absl::GetFlag(FLAGS_isa);
   options.backend.activations = absl::GetFlag(FLAGS_activations);
+  options.backend.matmul = absl::GetFlag(FLAGS_matmul);
+  if (absl::GetFlag(FLAGS_nice) != -1) options.compute_nice = absl::GetFlag(FLAGS_nice);
   options.engine.max_step_rows = absl::GetFlag(FLAGS_chunk_tokens);
   options.engine.panel_rows = absl::GetFlag(FLAGS_panel_rows);
   options.engine.max_running = absl::GetFlag(FLAGS_max_running);
   options.engine.max_waiting = absl::GetFlag(FLAGS_max_waiting);
   options.engine.enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
+  BATON_RETURN_IF_ERROR(ReadSharing(&options.engine.sharing));
   options.kv_memory_bytes = absl::GetFlag(FLAGS_kv_memory).bytes;
   options.kv_memory_share = absl::GetFlag(FLAGS_kv_memory_share);
   if (!(options.kv_memory_share > 0 && options.kv_memory_share <= 1)) {
@@ -123,6 +151,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   }
   BATON_RETURN_IF_ERROR(CheckRange("--max-context", options.max_context, 0, 1 << 24));
   BATON_RETURN_IF_ERROR(CheckRange("--threads", options.backend.num_threads, 0, 1024));
+  BATON_RETURN_IF_ERROR(CheckRange("--nice", absl::GetFlag(FLAGS_nice), -1, 19));
   BATON_RETURN_IF_ERROR(CheckRange("--chunk-tokens", options.engine.max_step_rows, 16, 1 << 16));
   BATON_RETURN_IF_ERROR(CheckRange("--panel-rows", options.engine.panel_rows, 1, 1 << 16));
   BATON_RETURN_IF_ERROR(CheckRange("--max-running", options.engine.max_running, 1, 1 << 12));

@@ -30,6 +30,9 @@ struct WorkerOptions {
   std::string status;                // Empty: no status server.
   std::vector<std::string> routers;  // Registered with all of them.
 
+  // Nice value of the threads that compute, 0 to 19; what answers calls keeps the process's own. Nothing: the role's, so that
+  // on shared cores a decode step, which somebody watches, goes before a prefill chunk, which still gets a third of them.
+  std::optional<int> compute_nice;
   std::string device = "cpu";
   BackendOptions backend;
   EngineOptions engine;

@@ -61,6 +61,7 @@ class WorkerRuntime {
   void CountTransfer(const std::string& transport, const std::string& result, int64_t bytes);
 
  private:
+  static absl::StatusOr<std::unique_ptr<WorkerRuntime>> CreateOnThisThread(const WorkerOptions& options);
   WorkerRuntime() = default;
   absl::Status LoadModel();
   absl::Status CreatePool();

@@ -189,7 +189,7 @@ TEST(EngineCancel, APrefillOwnerMayCancelOnProgress) {
 // starve when it has.
 TEST(EngineCancel, DecodeGoesFirst) {
   for (double share : {0.0, 0.5}) {
-    TestWorker worker(64, {.max_step_rows = 256, .panel_rows = 16, .prefill_share = share});
+    TestWorker worker(64, {.max_step_rows = 256, .panel_rows = 16, .sharing = {.prefill_share = share}});
     Heard running, prompt;
     ASSERT_THAT(worker.Generate(1, MakeSpec(RandomTokens(10, 1), 100), &running), IsOk());
     while (running.events.empty()) ASSERT_TRUE(worker.core().Step([] {}));

@@ -316,7 +316,7 @@ TEST(EngineCore, OptionsAreChecked) {
   EXPECT_THAT(create({.max_step_rows = 0}), StatusIs(kInvalid, HasSubstr("max_step_rows is 0")));
   EXPECT_THAT(create({.panel_rows = -1}), StatusIs(kInvalid, HasSubstr("panel_rows is -1")));
   EXPECT_THAT(create({.context_length = 100000}), StatusIs(kInvalid, HasSubstr("context_length is 100000")));
-  EXPECT_THAT(create({.prefill_share = 1}), StatusIs(kInvalid, HasSubstr("prefill_share")));
+  EXPECT_THAT(create({.sharing = {.prefill_share = 1}}), StatusIs(kInvalid, HasSubstr("prefill_share")));
 }
 
 }  // namespace

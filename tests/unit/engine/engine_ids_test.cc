@@ -51,7 +51,7 @@ TEST_P(EngineIds, DoNotDependOnBatchChunksOrPasses) {
   for (const EngineOptions& options :
        {EngineOptions{}, EngineOptions{.max_step_rows = 7, .panel_rows = 3}, EngineOptions{.panel_rows = 1},
         EngineOptions{.max_step_rows = 64, .max_running = 8, .shortest_remaining_first = true},
-        EngineOptions{.prefill_share = 0}, EngineOptions{.max_step_rows = 40, .decode_first = false},
+        EngineOptions{.sharing = {.prefill_share = 0}}, EngineOptions{.max_step_rows = 40, .decode_first = false},
         EngineOptions{.max_step_rows = 5, .max_running = 3, .decode_first = false},
         EngineOptions{.enable_prefix_cache = false}}) {
     TestWorker worker(300, options, model());

@@ -97,7 +97,8 @@ class Schedule {
             .panel_rows = 1 + static_cast<int>(rng_() % 20),
             .enable_prefix_cache = !Chance(4),
             .decode_first = Chance(2),
-            .prefill_share = Chance(2) ? 0.5 : 0.0,
+            .sharing = {.prefill_share = Chance(2) ? 0.5 : 0.0,
+                        .itl_target = Chance(3) ? absl::Milliseconds(2) : absl::ZeroDuration()},
             .shortest_remaining_first = Chance(2)};
   }
 

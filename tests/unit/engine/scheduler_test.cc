@@ -25,6 +25,32 @@ RunningSequence Running(uint64_t order, int blocks_needed = 0, int blocks_releas
   return {.order = order, .blocks_needed = blocks_needed, .preemptible = true, .blocks_released = blocks_released};
 }
 
+TEST(PrefillSlice, FollowsTheShareAndTheTargets) {
+  const struct {
+    SharingOptions options;
+    absl::Duration oldest_wait;
+    double slice_ms;  // After a step of 10 ms.
+  } cases[] = {
+      {{.prefill_share = 0}, absl::Hours(1), 0},
+      {{.prefill_share = 0.5}, absl::ZeroDuration(), 10},
+      {{.prefill_share = 0.2}, absl::ZeroDuration(), 2.5},
+      {{.prefill_share = 0.5, .itl_target = absl::Milliseconds(15)}, absl::ZeroDuration(), 5},
+      {{.prefill_share = 0, .itl_target = absl::Milliseconds(50)}, absl::ZeroDuration(), 40},
+      // Never so little that a prompt starves, nor so much that a stream stands still.
+      {{.itl_target = absl::Milliseconds(3)}, absl::ZeroDuration(), 10.0 / 9},
+      {{.itl_target = absl::Seconds(9)}, absl::ZeroDuration(), 90},
+      // A late prompt.
+      {{.prefill_share = 0.2, .ttft_target = absl::Seconds(1)}, absl::Milliseconds(999), 2.5},
+      {{.prefill_share = 0.2, .ttft_target = absl::Seconds(1)}, absl::Milliseconds(1001), 10},
+      {{.itl_target = absl::Milliseconds(11), .ttft_target = absl::Seconds(1)}, absl::Milliseconds(1001), 10},
+      {{.itl_target = absl::Milliseconds(40), .ttft_target = absl::Seconds(1)}, absl::Milliseconds(1001), 30},
+  };
+  for (const auto& c : cases) {
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(PrefillSlice(c.options, absl::Milliseconds(10), c.oldest_wait)), c.slice_ms, 1e-3)
+        << c.options.prefill_share << " " << c.options.itl_target << " " << c.options.ttft_target;
+  }
+}
+
 TEST(Scheduler, NothingToDo) { EXPECT_TRUE(MakePlan({}, kNow, {}, {}, 0).empty()); }
 
 TEST(Scheduler, PacksSeveralPromptsIntoOneStep) {
