@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/rpc/callback_threads.h"
 #include "common/rpc/outgoing_queue.h"
 #include "common/rpc/status_conversion.h"
 #include "grpcpp/client_context.h"
@@ -174,6 +175,7 @@ class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<
   };
 
   static std::shared_ptr<ClientEventStream> Create(Callbacks callbacks, const StreamLimits& limits = {}) {
+    KeepCallbackThreads();  // The stream ends on one of them, and may be its channel's last user.
     auto stream = std::shared_ptr<ClientEventStream>(new ClientEventStream(std::move(callbacks), limits));
     stream->self_ = stream;
     return stream;
