@@ -24,8 +24,17 @@ endif()
 include_directories(${CMAKE_SOURCE_DIR})
 
 if(BATON_SANITIZE)
+  # The checks multiply the code; at -O2 -g this tree takes twice as long to build, for reports that say no more.
+  add_compile_options(-O1 -g1)
   add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${BATON_SANITIZE})
+endif()
+# What a test's time limit is multiplied by; tests/support/sanitizers.h has the same for limits inside tests.
+set(BATON_SLOWNESS 1)
+if(BATON_SANITIZE MATCHES "address")
+  set(BATON_SLOWNESS 5)
+elseif(BATON_SANITIZE MATCHES "thread")
+  set(BATON_SLOWNESS 10)
 endif()
 if(BATON_THREAD_SAFETY)
   add_compile_options(-Wthread-safety -Werror=thread-safety)

@@ -16,7 +16,7 @@ function(baton_program name)
 endfunction()
 
 # baton_test(NAME SRCS x_test.cc DEPS y LABELS unit TIMEOUT 60): one CTest entry per test program (a program starts in
-# milliseconds; one entry per case would start gRPC hundreds of times).
+# milliseconds; one entry per case would start gRPC hundreds of times). TIMEOUT is in seconds of a release build.
 function(baton_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
@@ -26,6 +26,7 @@ function(baton_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${BATON_SLOWNESS}")
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handoff between real services over loopback, driven message by message: what the router does is the test's.
-#include <filesystem>
-#include <fstream>
 #include <random>
 
 #include "gmock/gmock.h"
@@ -20,17 +18,15 @@ using ::testing::HasSubstr;
 class HandoffTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = std::filesystem::path(::testing::TempDir()) / "handoff_test.gguf";
     TinyModelOptions model;
     model.num_layers = 3;
-    const std::string bytes = TinyModel(model).Build();
-    std::ofstream(path_, std::ios::binary) << bytes;
+    path_ = WriteTempFile("handoff_test.gguf", TinyModel(model).Build());
   }
 
   WorkerOptions Options(internal::WorkerRole role, int64_t kv_bytes = 4 << 20) const {
     WorkerOptions options;
     options.role = role;
-    options.model_path = path_.string();
+    options.model_path = path_;
     options.backend.num_threads = 1;
     options.kv_memory_bytes = kv_bytes;
     options.engine.max_step_rows = 64;
@@ -78,7 +74,7 @@ class HandoffTest : public ::testing::Test {
     });
   }
 
-  std::filesystem::path path_;
+  std::string path_;
 };
 
 TEST_F(HandoffTest, IdsEqualLocalPrefillForEveryLength) {

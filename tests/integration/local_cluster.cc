@@ -15,6 +15,8 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/http/http_client.h"
+#include "gtest/gtest.h"
+#include "tests/support/sanitizers.h"
 
 namespace baton::testing {
 namespace {
@@ -64,6 +66,7 @@ Finished RunBaton(const std::vector<std::string>& args) {
     return exit.has_value();
   });
   if (!ended) finished.exit = {.signal = SIGALRM};
+  EXPECT_FALSE(HasSanitizerReport(finished.output)) << finished.output;
   return finished;
 }
 
@@ -83,11 +86,23 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const std::str
 }
 
 LocalCluster::~LocalCluster() {
+  bool running;
+  {
+    MutexLock lock(&mutex_);
+    running = pid_ > 0;
+  }
+  if (running) {
+    Signal(SIGTERM);
+    const auto exit = WaitForExit();
+    EXPECT_TRUE(exit && exit->clean()) << "baton serve " << (exit ? "ended with " + cli::Describe(*exit) : "did not end") << "\n"
+                                       << log();
+  }
   {
     MutexLock lock(&mutex_);
     stop_ = true;
   }
   thread_.Join();
+  EXPECT_FALSE(HasSanitizerReport(log())) << log();
 }
 
 void LocalCluster::Run(const std::vector<std::string>& argv) {

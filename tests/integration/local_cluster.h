@@ -41,7 +41,8 @@ class LocalCluster {
   // Serves `model` with `flags` more, on ports of its own, and waits until it says that it is ready. Two compute threads per
   // worker and a small KV pool, unless `flags` say otherwise. The status carries what the cluster said.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const std::string& model, const std::vector<std::string>& flags);
-  // Kills what still runs.
+  // Ends what still runs. A failure of the test when that is not orderly, or when a process of the cluster, however it ended,
+  // has written a sanitizer's report.
   ~LocalCluster();
 
   const std::string& grpc() const { return grpc_; }

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/gguf_writer.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <random>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/half.h"
 #include "common/base/logging.h"
-#include "gtest/gtest.h"
 
 namespace baton::testing {
 namespace {
@@ -97,11 +91,6 @@ ScaleSpots SpotsOf(GgmlType type) {
     default:
       return {{}, 1.f};
   }
-}
-
-std::string UniquePath(absl::string_view name) {
-  static std::atomic<int> counter{0};
-  return absl::StrCat(::testing::TempDir(), "/baton_", getpid(), "_", counter++, "_", name);
 }
 
 }  // namespace
@@ -265,21 +254,6 @@ std::string RandomBlocks(GgmlType type, int64_t count, float magnitude, uint64_t
     out += block;
   }
   return out;
-}
-
-std::string WriteTempFile(absl::string_view name, absl::string_view bytes) {
-  const std::string path = UniquePath(name);
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  BATON_CHECK(file.good()) << path;
-  return path;
-}
-
-std::string MakeTempFolder(absl::string_view name) {
-  const std::string path = UniquePath(name);
-  BATON_CHECK(mkdir(path.c_str(), 0755) == 0) << path;
-  return path;
 }
 
 }  // namespace baton::testing

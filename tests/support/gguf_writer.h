@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "common/format/ggml_types.h"
 #include "common/format/gguf.h"
+#include "tests/support/temp_files.h"  // For what was built.
 
 namespace baton::testing {
 
@@ -74,13 +75,6 @@ std::string Quantize(GgmlType type, std::span<const float> values);
 // Blocks of any block type with random quants and scales such that values are about `magnitude` in size. For the types
 // without a quantiser above.
 std::string RandomBlocks(GgmlType type, int64_t count, float magnitude, uint64_t seed);
-
-// Writes `bytes` into a fresh file under the test's temporary directory and returns its path. `name` ends the file
-// name.
-std::string WriteTempFile(absl::string_view name, absl::string_view bytes);
-
-// A fresh, empty folder there.
-std::string MakeTempFolder(absl::string_view name);
 
 }  // namespace baton::testing
 

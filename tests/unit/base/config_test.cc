@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/base/config.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <fstream>
-
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/time/time.h"
@@ -13,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_files.h"
 
 ABSL_FLAG(std::string, test_model, "", "Model file or folder.");
 ABSL_FLAG(int32_t, test_threads, 4, "Compute threads.");
@@ -39,22 +35,10 @@ class ConfigTest : public ::testing::Test {
       return found == environment_.end() ? std::nullopt : std::make_optional(found->second);
     });
   }
-  std::string WriteFile(const std::string& text) {
-    std::string path = ::testing::TempDir() + "/baton_config_XXXXXX";
-    const int fd = ::mkstemp(path.data());
-    EXPECT_GE(fd, 0);
-    ::close(fd);
-    std::ofstream(path) << text;
-    files_.push_back(path);
-    return path;
-  }
-  ~ConfigTest() override {
-    for (const std::string& path : files_) ::unlink(path.c_str());
-  }
+  std::string WriteFile(const std::string& text) { return testing::WriteTempFile("config", text); }
 
   absl::FlagSaver saver_;
   std::map<std::string, std::string> environment_;
-  std::vector<std::string> files_;
   ConfigSpec spec_ = {
       .program = "baton_test",
       .summary = "Tests the configuration.",

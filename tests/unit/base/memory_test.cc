@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/base/memory.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_files.h"
 
 namespace baton {
 namespace {
@@ -18,12 +18,9 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 class FakeRoot : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "/baton_memory_XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
+    root_ = testing::MakeTempFolder("root");
     Write("proc/meminfo", "MemTotal:        8388608 kB\nMemFree:  100 kB\nMemAvailable:    6291456 kB\n");
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
 
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path full = root_ / path;

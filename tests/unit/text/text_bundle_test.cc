@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/text/text_bundle.h"
 
-#include <sys/stat.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_files.h"
 #include "tests/unit/text/text_test_files.h"
 
 namespace baton {
@@ -23,12 +21,9 @@ using testing::StatusIs;
 class TextBundleTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = absl::StrCat(::testing::TempDir(), "/text_bundle_XXXXXX");
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    folder_ = testing::MakeTempFolder("text_bundle");
     Write("tokenizer.json", testing::TinyByteLevelJson().dump());
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   void Write(const std::string& name, const std::string& text) { std::ofstream(Path(name)) << text; }
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
