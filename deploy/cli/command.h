@@ -31,6 +31,7 @@ Command StatusCommand();
 Command TokenizeCommand();
 Command TemplateCommand();
 Command LogitsCommand();
+Command BenchServeCommand();
 
 // What a subcommand's spec says under "Exit codes".
 std::string ExitCodesHelp();

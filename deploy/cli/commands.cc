@@ -14,7 +14,8 @@ namespace {
 using CommandFactory = Command (*)();
 
 constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand,  StatusCommand,
-                                        TokenizeCommand, TemplateCommand, LogitsCommand};
+                                        TokenizeCommand, TemplateCommand, LogitsCommand,
+                                        BenchServeCommand};
 
 std::string Overview() {
   std::string text =
@@ -22,7 +23,7 @@ std::string Overview() {
       "Usage: baton COMMAND [flags]\n\nCommands:\n";
   for (const CommandFactory factory : kCommands) {
     const Command command = factory();
-    absl::StrAppendFormat(&text, "  %-10s %s\n", command.name, command.summary);
+    absl::StrAppendFormat(&text, "  %-12s %s\n", command.name, command.summary);
   }
   absl::StrAppend(&text,
                   "\nExamples:\n"
@@ -66,9 +67,15 @@ int RunCommandLine(const std::vector<std::string>& args) {
   if (name == "--help" || name == "-h" || name == "help") {
     if (rest.empty()) return Print(Overview()) ? kExitOk : kExitFailure;
     name = rest[0];
-    rest = {"--help"};
+    rest[0] = "--help";
+    if (name == "bench" && rest.size() > 1) rest = {rest[1], "--help"};
   }
   if (name == "--version" || name == "version") return Print(BuildDescription() + "\n") ? kExitOk : kExitFailure;
+  // Two words: "bench serve".
+  if (name == "bench" && !rest.empty() && rest[0][0] != '-') {
+    absl::StrAppend(&name, " ", rest[0]);
+    rest.erase(rest.begin());
+  }
   SetCurrentCommand(name);
   std::optional<Command> command = FindCommand(name);
   if (!command) return UnknownCommand(name);
