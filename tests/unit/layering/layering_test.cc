@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
@@ -161,10 +162,11 @@ bool IsGrpcHeader(const std::string& name) {
   return absl::StartsWith(name, "grpcpp/") || absl::StartsWith(name, "grpc/") || absl::EndsWith(name, ".grpc.pb.h");
 }
 
-// Packages that stay behind one folder.
-const std::map<std::string, std::string> kPrivatePackages = {
-    {"boost/", "common/http/"}, {"yaml-cpp/", "common/base/"}, {"oneapi/", "common/backend/"}, {"dnnl", "common/backend/"},
-    {"pcre2", "common/text/"},  {"utf8proc", "common/text/"},
+// Packages that stay behind one folder. The load generator is a client of thousands of streams: it needs what the HTTP server
+// is made of, and must not share its code.
+const std::map<std::string, std::vector<std::string>> kPrivatePackages = {
+    {"boost/", {"common/http/", "deploy/bench/"}}, {"yaml-cpp/", {"common/base/"}}, {"oneapi/", {"common/backend/"}},
+    {"dnnl", {"common/backend/"}},                 {"pcre2", {"common/text/"}},     {"utf8proc", {"common/text/"}},
 };
 
 TEST(Layering, IncludesFollowTheTable) {
@@ -200,9 +202,10 @@ TEST(Layering, PackagesStayBehindTheirFolder) {
   for (const File& file : Sources()) {
     if (!file.IsCpp() || absl::StartsWith(file.path, "tests/")) continue;
     for (const Include& include : IncludesOf(file)) {
-      for (const auto& [prefix, home] : kPrivatePackages) {
-        EXPECT_FALSE(absl::StartsWith(include.name, prefix) && !absl::StartsWith(file.path, home))
-            << file.path << ":" << include.line << ": " << include.name << " belongs behind " << home;
+      for (const auto& [prefix, homes] : kPrivatePackages) {
+        const bool at_home = std::ranges::any_of(homes, [&](const std::string& home) { return absl::StartsWith(file.path, home); });
+        EXPECT_FALSE(absl::StartsWith(include.name, prefix) && !at_home)
+            << file.path << ":" << include.line << ": " << include.name << " belongs behind " << absl::StrJoin(homes, " or ");
       }
       if (file.EndsWith({".cu"})) {
         EXPECT_FALSE(absl::StartsWith(include.name, "absl/")) << file.path << ":" << include.line << ": nvcc reads no Abseil";
