@@ -13,6 +13,7 @@
 #include "common/base/logging.h"
 #include "common/base/metrics.h"
 #include "common/base/quantity.h"
+#include "common/base/service_notifier.h"
 #include "router/router.h"
 #include "router/text_loader.h"
 
@@ -138,8 +139,15 @@ int Run() {
   if (!router.ok()) return fail(router.status());
   BATON_LOG(INFO) << "listening: grpc " << (*router)->grpc_address() << ", http " << (*router)->http_address() << ", status "
                   << (*router)->status_address();
-  int signal = 0;
-  sigwait(&signals, &signal);
+  baton::ServiceNotifier notifier;
+  notifier.Started("listening");
+  const timespec interval = absl::ToTimespec(notifier.interval());
+  while (sigtimedwait(&signals, nullptr, &interval) <= 0) {
+    // Whoever gets this answer has taken the locks that requests take. A router without workers is no broken one.
+    const absl::Status ready = (*router)->core()->Ready();
+    notifier.Alive(ready.ok() ? absl::StrCat("ready, ", (*router)->core()->num_running(), " requests") : std::string(ready.message()));
+  }
+  notifier.Stopping("draining");
   BATON_LOG(INFO) << "draining " << (*router)->core()->num_running() << " requests";
   // A second signal ends the process at once; the kernel closes what is open, which every peer takes for an end.
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
+#include "common/base/service_notifier.h"
 #include "common/http/status_server.h"
 #include "common/rpc/server.h"
 #include "common/worker/router_registration.h"
@@ -47,8 +48,17 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
   }
   BATON_LOG(INFO) << runtime->id() << " serves on " << identity.address();
 
-  while (!signals->Wait(absl::Seconds(3600))) {
+  ServiceNotifier notifier;
+  notifier.Started(absl::StrCat("serves on ", identity.address()));
+  while (!signals->Wait(notifier.interval())) {
+    // A stuck engine thread does not feed the watchdog: the supervisor starts the process again.
+    if (const absl::Status ready = runtime->Ready(); ready.ok()) {
+      notifier.Alive(absl::StrCat("serves on ", identity.address()));
+    } else {
+      notifier.Stuck(ready.message());
+    }
   }
+  notifier.Stopping("draining");
   BATON_LOG(INFO) << "draining, at most " << absl::FormatDuration(options.grace);
   runtime->SetDraining();
   (*server)->SetServing(false);
