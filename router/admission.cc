@@ -14,6 +14,13 @@ bool Contains(const std::vector<WorkerRef>& list, const WorkerRef& ref) {
   return std::find(list.begin(), list.end(), ref) != list.end();
 }
 
+// Calls that a prefill worker is given beyond its slots for streams that stand still.
+constexpr int kRecoverySlots = 4;
+
+int64_t TotalTokens(const RouteRequest& request) { return std::max(request.num_tokens, request.total_tokens); }
+
+bool IsLight(const RouteRequest& request) { return !request.needs_prefill || request.cached_on; }
+
 absl::Status MustWait() { return absl::ResourceExhaustedError("no credit"); }
 
 }  // namespace
@@ -22,13 +29,12 @@ Admission::Admission(const AdmissionOptions& options, std::unique_ptr<RoutePolic
     : options_(options), policy_(std::move(policy)), rng_(seed), view_(BuildClusterView({}, {})) {}
 
 void Admission::Enqueue(RouteRequest request, MonotonicTime now, std::vector<Grant>* grants) {
-  if (!request.resumed && !view_->ready) {
-    grants->push_back({request.ticket, NotReady()});
+  if (!request.resumed && !IsServable(request)) {
+    grants->push_back({request.ticket, NotReady(request)});
     return;
   }
-  // Nobody overtakes: only with nobody ahead may a new request go at once.
-  const bool may_go = request.resumed || queue_.empty();
-  if (may_go) {
+  const bool waits = !request.resumed && !queue_.empty() && !MayOvertake(request);
+  if (!waits) {
     absl::StatusOr<Route> route = TryRoute(request);
     if (route.ok() || absl::IsUnavailable(route.status())) {
       if (route.ok()) NoteDispatch(now);
@@ -43,18 +49,52 @@ void Admission::Enqueue(RouteRequest request, MonotonicTime now, std::vector<Gra
                                                       ComputeRetryAfter())});
     return;
   }
-  if (!request.resumed) ++num_new_waiting_;
-  queue_.emplace(QueueKey(!request.resumed, -request.priority, next_arrival_++), Waiting{std::move(request)});
+  if (!request.resumed) {
+    if (num_new_waiting_++ == 0) NoteBlocked(request);
+    num_light_waiting_ += IsLight(request);
+  }
+  const int rank = request.recovering ? 0 : request.resumed ? 1 : 2;
+  queue_.emplace(QueueKey(rank, -request.priority, next_arrival_++), Waiting{std::move(request)});
   NoteOutages(now);
+}
+
+Admission::Queue::iterator Admission::Erase(Queue::iterator it) {
+  const RouteRequest& request = it->second.request;
+  if (!request.resumed) {
+    --num_new_waiting_;
+    num_light_waiting_ -= IsLight(request);
+    if (num_new_waiting_ == 0) blocked_ = Blocked::kNot;
+  }
+  return queue_.erase(it);
 }
 
 void Admission::Forget(uint64_t ticket) {
   for (auto it = queue_.begin(); it != queue_.end(); ++it) {
     if (it->second.request.ticket != ticket) continue;
-    if (!it->second.request.resumed) --num_new_waiting_;
-    queue_.erase(it);
+    Erase(it);
     return;
   }
+}
+
+// `request` has to wait: for a decode worker, or, where one could take it, for a prefill worker.
+void Admission::NoteBlocked(const RouteRequest& request) {
+  RouteRequest without = request;
+  without.needs_prefill = false;
+  const bool decode = !Candidates(internal::DECODE, without, nullptr).empty();
+  blocked_ = decode ? Blocked::kOnPrefill : Blocked::kOnDecode;
+  reserved_context_ = TotalTokens(request);
+}
+
+bool Admission::MayOvertake(const RouteRequest& request) const {
+  switch (blocked_) {
+    case Blocked::kNot:
+      return false;
+    case Blocked::kOnPrefill:
+      return IsLight(request);
+    case Blocked::kOnDecode:
+      return TotalTokens(request) < reserved_context_ && view_->ready && view_->contexts.front().total < reserved_context_;
+  }
+  return false;
 }
 
 void Admission::SetView(std::shared_ptr<const ClusterView> view, MonotonicTime now, std::vector<Grant>* grants) {
@@ -73,16 +113,14 @@ void Admission::SetView(std::shared_ptr<const ClusterView> view, MonotonicTime n
     }
     ++it;
   }
-  if (!view_->ready) {
-    for (auto it = queue_.begin(); it != queue_.end();) {
-      if (it->second.request.resumed) {
-        ++it;
-        continue;
-      }
-      grants->push_back({it->second.request.ticket, NotReady()});
-      --num_new_waiting_;
-      it = queue_.erase(it);
+  for (auto it = queue_.begin(); it != queue_.end();) {
+    const RouteRequest& request = it->second.request;
+    if (request.resumed || IsServable(request)) {
+      ++it;
+      continue;
     }
+    grants->push_back({request.ticket, NotReady(request)});
+    it = Erase(it);
   }
   Pump(now, grants);
   NoteOutages(now);
@@ -95,15 +133,15 @@ void Admission::Tick(MonotonicTime now, std::vector<Grant>* grants) {
       ++it;
       continue;
     }
-    grants->push_back({it->second.request.ticket, NotReady()});
-    it = queue_.erase(it);
+    grants->push_back({it->second.request.ticket, NotReady(it->second.request)});
+    it = Erase(it);
   }
 }
 
 void Admission::NoteOutages(MonotonicTime now) {
   for (auto& [key, waiting] : queue_) {
-    if (!waiting.request.resumed) return;  // New requests are refused as soon as the view is not ready.
-    if (HasDecode(waiting.request)) {
+    if (!waiting.request.resumed) return;  // New requests are refused as soon as nobody can take them.
+    if (IsServable(waiting.request)) {
       waiting.outage_since = absl::InfiniteDuration();
     } else if (waiting.outage_since == absl::InfiniteDuration()) {
       waiting.outage_since = now;
@@ -130,27 +168,35 @@ int Admission::open_calls(const WorkerRef& worker) const {
 }
 
 void Admission::Pump(MonotonicTime now, std::vector<Grant>* grants) {
+  blocked_ = Blocked::kNot;
   for (auto it = queue_.begin(); it != queue_.end();) {
-    absl::StatusOr<Route> route = TryRoute(it->second.request);
+    const RouteRequest& request = it->second.request;
+    if (blocked_ != Blocked::kNot && !MayOvertake(request)) {
+      if (blocked_ == Blocked::kOnPrefill ? num_light_waiting_ == 0 : view_->contexts.size() < 2) return;
+      ++it;
+      continue;
+    }
+    absl::StatusOr<Route> route = TryRoute(request);
     if (!route.ok() && !absl::IsUnavailable(route.status())) {
-      if (!it->second.request.resumed) return;  // Those behind it want the same.
+      if (!request.resumed && blocked_ == Blocked::kNot) NoteBlocked(request);
       ++it;
       continue;
     }
     if (route.ok()) NoteDispatch(now);
-    grants->push_back({it->second.request.ticket, std::move(route)});
-    if (!it->second.request.resumed) --num_new_waiting_;
-    it = queue_.erase(it);
+    grants->push_back({request.ticket, std::move(route)});
+    it = Erase(it);
   }
 }
 
 absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
   if (request.prefill_only) return TryPrefillOnly(request);
   const WorkerInfo* decode = Choose(internal::DECODE, request, nullptr);
-  if (decode == nullptr) return MustWait();
+  if (decode == nullptr) return request.cached_on ? TryCached(request) : MustWait();
   Route route{.decode = decode->ref, .group = decode->group(), .num_tokens = request.num_tokens};
   if (options_.disaggregate == Disaggregate::kNever) {
     route.reason = "never";
+  } else if (!request.needs_prefill) {
+    route.reason = "nothing to prefill";
   } else if (const WorkerInfo* prefill = Choose(internal::PREFILL, request, &route.group)) {
     route.prefill = prefill->ref;
     route.reason = "always";
@@ -163,6 +209,21 @@ absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
   return route;
 }
 
+absl::StatusOr<Route> Admission::TryCached(const RouteRequest& request) {
+  RouteRequest without = request;
+  without.needs_prefill = false;
+  for (const RouteCandidate& candidate : Candidates(internal::DECODE, without, nullptr)) {
+    if (candidate.worker->ref != request.cached_on) continue;
+    Take(request.cached_on, request.num_tokens);
+    return Route{.decode = request.cached_on,
+                 .probe = true,
+                 .group = candidate.worker->group(),
+                 .reason = "always",
+                 .num_tokens = request.num_tokens};
+  }
+  return MustWait();
+}
+
 absl::StatusOr<Route> Admission::TryPrefillOnly(const RouteRequest& request) {
   if (!HasPrefill(request.group, request)) return absl::UnavailableError("no other prefill worker");
   const WorkerInfo* prefill = Choose(internal::PREFILL, request, &request.group);
@@ -171,16 +232,25 @@ absl::StatusOr<Route> Admission::TryPrefillOnly(const RouteRequest& request) {
   return Route{.prefill = prefill->ref, .group = request.group, .reason = "always", .num_tokens = request.num_tokens};
 }
 
+bool Admission::Suits(const WorkerInfo& worker, internal::WorkerRole role, const RouteRequest& request,
+                      const GroupKey* group) const {
+  if (worker.identity.role() != role || !worker.usable || Contains(request.avoid, worker.ref)) return false;
+  if (!request.resumed && !worker.paired) return false;
+  if (group != nullptr && worker.group() != *group) return false;
+  if (!request.fingerprint.empty() && worker.identity.model_fingerprint() != request.fingerprint) return false;
+  return worker.identity.context_length() >= (role == internal::DECODE ? TotalTokens(request) : request.num_tokens);
+}
+
 std::vector<RouteCandidate> Admission::Candidates(internal::WorkerRole role, const RouteRequest& request,
                                                   const GroupKey* group) const {
-  const bool needs_prefill = role == internal::DECODE && options_.disaggregate == Disaggregate::kAlways;
+  const bool decode = role == internal::DECODE;
+  const bool needs_prefill = decode && options_.disaggregate == Disaggregate::kAlways && request.needs_prefill;
+  // Who overtakes leaves alone what the first one waits for.
+  const bool leaves = decode && !request.resumed && blocked_ == Blocked::kOnDecode;
   std::vector<RouteCandidate> candidates, disliked;
   for (const auto& worker : view_->workers) {
-    if (worker->identity.role() != role || !worker->usable || Contains(request.avoid, worker->ref)) continue;
-    if (!request.resumed && !worker->paired) continue;
-    if (group != nullptr && worker->group() != *group) continue;
-    if (!request.fingerprint.empty() && worker->identity.model_fingerprint() != request.fingerprint) continue;
-    if (!HasCredit(*worker, request.num_tokens)) continue;
+    if (!Suits(*worker, role, request, group) || !HasCredit(*worker, request)) continue;
+    if (leaves && worker->identity.context_length() >= reserved_context_) continue;
     if (needs_prefill) {
       // A pair or nothing; only where a begun request has no prefill worker at all does decode do both.
       const GroupKey own = worker->group();
@@ -199,26 +269,30 @@ std::vector<RouteCandidate> Admission::Candidates(internal::WorkerRole role, con
 }
 
 bool Admission::HasPrefill(const GroupKey& group, const RouteRequest& request) const {
+  RouteRequest begun = request;  // Paired or not: the group says that.
+  begun.resumed = true;
+  return std::any_of(view_->workers.begin(), view_->workers.end(),
+                     [&](const auto& worker) { return Suits(*worker, internal::PREFILL, begun, &group); });
+}
+
+bool Admission::IsServable(const RouteRequest& request) const {
+  if (request.prefill_only) return true;
+  const bool prefill = !request.resumed && options_.disaggregate == Disaggregate::kAlways && request.needs_prefill;
   return std::any_of(view_->workers.begin(), view_->workers.end(), [&](const auto& worker) {
-    return worker->is_prefill() && worker->usable && worker->group() == group && !Contains(request.avoid, worker->ref);
+    return Suits(*worker, internal::DECODE, request, nullptr) && (!prefill || HasPrefill(worker->group(), request));
   });
 }
 
-bool Admission::HasDecode(const RouteRequest& request) const {
-  return request.prefill_only || std::any_of(view_->workers.begin(), view_->workers.end(), [&](const auto& worker) {
-           return worker->is_decode() && worker->usable && !Contains(request.avoid, worker->ref) &&
-                  (request.fingerprint.empty() || worker->identity.model_fingerprint() == request.fingerprint);
-         });
-}
-
-bool Admission::HasCredit(const WorkerInfo& worker, int64_t num_tokens) const {
+bool Admission::HasCredit(const WorkerInfo& worker, const RouteRequest& request) const {
   auto it = accounts_.find(worker.ref);
   const Account account = it == accounts_.end() ? Account() : it->second;
-  if (account.refused || account.open_calls >= worker.load.credit_slots()) return false;
+  // A stream that stands still goes before prompts that have not begun: the worker computes it first.
+  const bool ahead = request.recovering && worker.is_prefill();
+  if (account.refused || account.open_calls >= worker.load.credit_slots() + (ahead ? kRecoverySlots : 0)) return false;
   // An idle worker judges itself whether the request can ever fit; else it would wait here for ever.
-  if (account.open_calls == 0 || worker.load.block_size() == 0) return true;
+  if (ahead || account.open_calls == 0 || worker.load.block_size() == 0) return true;
   const int64_t tokens = static_cast<int64_t>(worker.load.credit_blocks()) * worker.load.block_size();
-  return account.tokens_since_report + num_tokens <= tokens;
+  return account.tokens_since_report + request.num_tokens <= tokens;
 }
 
 const WorkerInfo* Admission::Choose(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) {
@@ -238,8 +312,23 @@ void Admission::Take(const WorkerRef& worker, int64_t num_tokens) {
   account.tokens_since_report += num_tokens;
 }
 
-absl::Status Admission::NotReady() const {
-  return WithRetryAfter(absl::UnavailableError(absl::StrCat("no workers for this model: ", view_->reason)), absl::Seconds(1));
+absl::Status Admission::NotReady(const RouteRequest& request) const {
+  std::string reason = view_->reason;
+  if (reason.empty()) {
+    int longest = 0;
+    for (const auto& worker : view_->workers) {
+      if (worker->is_decode() && worker->usable) longest = std::max(longest, worker->identity.context_length());
+    }
+    if (longest < TotalTokens(request)) {
+      reason = absl::StrCat("the request needs a context of ", TotalTokens(request), " tokens, the longest left is ", longest);
+    } else if (!request.fingerprint.empty()) {
+      reason = absl::StrCat("no decode worker is left that has model ", request.fingerprint, " and did not fail this request");
+    } else {
+      reason = absl::StrCat("none is left that did not fail this request (", request.avoid.size(), " did) and takes a prompt of ",
+                            request.num_tokens, " tokens");
+    }
+  }
+  return WithRetryAfter(absl::UnavailableError(absl::StrCat("no workers for this model: ", reason)), absl::Seconds(1));
 }
 
 absl::Duration Admission::ComputeRetryAfter() const {

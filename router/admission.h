@@ -28,18 +28,23 @@ struct RouteRequest {
   uint64_t ticket = 0;  // The caller's name for it, unique while it waits.
   int priority = 0;     // Higher first; within +-kMaxPriority.
   bool resumed = false; // It was dispatched before (refused, recovered, next attempt): goes first and outlasts an outage.
+  bool recovering = false;    // And the client has begun to read: before all others, past the prefill workers' slots.
   bool prefill_only = false;  // Another prefill worker for the landing that `group` has.
   GroupKey group;             // prefill_only: the decode worker's.
   std::string fingerprint;    // Not empty: no other model may continue this text.
   std::vector<WorkerRef> avoid;    // Never these: they died under this request.
   std::vector<WorkerRef> dislike;  // Not these while there are others.
-  int64_t num_tokens = 0;
+  int64_t num_tokens = 0;     // To prefill: prompt and what was emitted before. Prefill workers have to hold them.
+  int64_t total_tokens = 0;   // And what may still come: the decode worker has to hold them. 0: num_tokens.
+  bool needs_prefill = true;  // False: decode has nothing to wait for, whoever it is; no prefill worker's credit is asked for.
+  WorkerRef cached_on;        // This decode worker may have all of the prompt: asked alone while no prefill worker is free.
 };
 
 // One credit of each worker named is taken; Release gives it back.
 struct Route {
   WorkerRef decode;   // None if prefill_only.
-  WorkerRef prefill;  // None: decode prefills locally.
+  WorkerRef prefill;  // None: decode prefills locally, unless `probe`.
+  bool probe = false;  // Decode is asked for a landing first; if it is not complete, a prefill worker is sought then.
   GroupKey group;
   std::string reason;  // For the timeline: "always", "never", "no prefill worker".
   int64_t num_tokens = 0;  // The size of each credit, for Release.
@@ -53,13 +58,17 @@ struct Grant {
 // Who may start, and where: the queue, the credits and the policy. Pure and single-threaded.
 //
 // A credit is a hint, not a promise: a worker's share of slots, counted here by the calls that this router has open, and of
-// free blocks, less what was opened since that report. A worker that refuses gets nothing more until it has reported its load again or one of its calls has ended.
+// free blocks, less what was opened since that report. A worker that refuses gets nothing more until it has reported its
+// load again or one of its calls has ended.
+//
+// New requests do not overtake each other, but for those that do not want what the first one waits for: while that is a
+// prefill worker, whoever needs none; while that is a decode worker of a long context, whoever is served by shorter ones.
 class Admission {
  public:
   Admission(const AdmissionOptions& options, std::unique_ptr<RoutePolicy> policy, uint64_t seed);
 
   // Every method appends what it decided to `grants`; each request is granted (or refused) at most once.
-  //   UNAVAILABLE         no pair of workers (or, prefill_only, no prefill worker); with a retry-after.
+  //   UNAVAILABLE         no pair of workers that could take it (or, prefill_only, no prefill worker); with a retry-after.
   //   RESOURCE_EXHAUSTED  max_queue requests wait; with a retry-after.
   void Enqueue(RouteRequest request, MonotonicTime now, std::vector<Grant>* grants);
   // The request does not wait any more. A grant already made stays the caller's.
@@ -77,12 +86,15 @@ class Admission {
   const ClusterView& view() const { return *view_; }
 
  private:
-  // Resumed first, then by priority, then in order of arrival.
-  using QueueKey = std::tuple<bool, int, uint64_t>;
   struct Waiting {
     RouteRequest request;
     MonotonicTime outage_since = absl::InfiniteDuration();  // No worker exists that could take it, credits or not.
   };
+  // Recovering first, then resumed, then by priority, then in order of arrival.
+  using QueueKey = std::tuple<int, int, uint64_t>;
+  using Queue = std::map<QueueKey, Waiting>;
+  // What the first of the new requests that wait waits for.
+  enum class Blocked { kNot, kOnPrefill, kOnDecode };
   struct Account {
     int open_calls = 0;
     int64_t open_tokens = 0;
@@ -91,18 +103,26 @@ class Admission {
     uint64_t load_sequence = 0;  // The report that the two above refer to.
   };
 
+  // Off the queue, its counts with it.
+  Queue::iterator Erase(Queue::iterator it);
+  void NoteBlocked(const RouteRequest& request);
+  bool MayOvertake(const RouteRequest& request) const;
   void Pump(MonotonicTime now, std::vector<Grant>* grants);
   // A route, UNAVAILABLE when waiting is pointless, or RESOURCE_EXHAUSTED when it has to wait.
   absl::StatusOr<Route> TryRoute(const RouteRequest& request);
   absl::StatusOr<Route> TryPrefillOnly(const RouteRequest& request);
+  absl::StatusOr<Route> TryCached(const RouteRequest& request);
   std::vector<RouteCandidate> Candidates(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) const;
-  bool HasCredit(const WorkerInfo& worker, int64_t num_tokens) const;
+  // Whether the worker, credits and the other role aside, may take it.
+  bool Suits(const WorkerInfo& worker, internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) const;
+  bool HasCredit(const WorkerInfo& worker, const RouteRequest& request) const;
   const WorkerInfo* Choose(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group);
   bool HasPrefill(const GroupKey& group, const RouteRequest& request) const;
-  bool HasDecode(const RouteRequest& request) const;
+  // Somebody could take it, if not now.
+  bool IsServable(const RouteRequest& request) const;
   void NoteOutages(MonotonicTime now);
   void Take(const WorkerRef& worker, int64_t num_tokens);
-  absl::Status NotReady() const;
+  absl::Status NotReady(const RouteRequest& request) const;
   absl::Duration ComputeRetryAfter() const;
   void NoteDispatch(MonotonicTime now);
 
@@ -110,8 +130,11 @@ class Admission {
   const std::unique_ptr<RoutePolicy> policy_;
   RouteRng rng_;
   std::shared_ptr<const ClusterView> view_;
-  std::map<QueueKey, Waiting> queue_;
+  Queue queue_;
   size_t num_new_waiting_ = 0;
+  size_t num_light_waiting_ = 0;  // New ones that need no prefill worker, or may need none.
+  Blocked blocked_ = Blocked::kNot;
+  int64_t reserved_context_ = 0;  // kOnDecode: decode workers of so long a context are the first one's.
   uint64_t next_arrival_ = 0;
   std::map<WorkerRef, Account> accounts_;
   MonotonicTime last_dispatch_ = absl::ZeroDuration();

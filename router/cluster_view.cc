@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -66,16 +67,27 @@ std::string WhyClusterNotReady(const std::vector<WorkerInfo>& workers, const Clu
   return absl::StrCat("no pair of prefill and decode workers: ", decode->ref.id, ": ", decode->reason);
 }
 
-int LeastContext(const std::vector<WorkerInfo>& workers, const ClusterViewOptions& options) {
-  int least = std::numeric_limits<int>::max();
+std::vector<ContextLimit> ContextLimits(const std::vector<WorkerInfo>& workers, const ClusterViewOptions& options) {
+  std::set<ContextLimit> limits;
   for (const WorkerInfo& decode : workers) {
     if (!decode.is_decode() || !decode.ready()) continue;
-    least = std::min(least, decode.identity.context_length());
-    if (options.disaggregate == Disaggregate::kNever) continue;
-    for (const WorkerInfo& prefill : workers) {
-      if (!prefill.is_prefill() || !prefill.usable || prefill.group() != decode.group()) continue;
-      least = std::min(least, prefill.identity.context_length());
+    ContextLimit limit{.total = decode.identity.context_length(), .prompt = decode.identity.context_length()};
+    if (options.disaggregate != Disaggregate::kNever) {
+      limit.prompt = 0;
+      for (const WorkerInfo& prefill : workers) {
+        if (!prefill.is_prefill() || !prefill.usable || prefill.group() != decode.group()) continue;
+        limit.prompt = std::max(limit.prompt, prefill.identity.context_length());
+      }
     }
+    limits.insert(limit);
+  }
+  return {limits.begin(), limits.end()};
+}
+
+int LeastVocabulary(const std::vector<WorkerInfo>& workers) {
+  int least = std::numeric_limits<int>::max();
+  for (const WorkerInfo& worker : workers) {
+    if (worker.is_decode() && worker.ready()) least = std::min(least, worker.identity.vocab_size());
   }
   return least;
 }
@@ -125,7 +137,8 @@ std::shared_ptr<const ClusterView> BuildClusterView(std::vector<WorkerInfo> work
     if (worker.paired && worker.is_decode()) view->ready = true;
   }
   if (view->ready) {
-    view->context_length = LeastContext(workers, options);
+    view->contexts = ContextLimits(workers, options);
+    view->vocab_size = LeastVocabulary(workers);
   } else {
     view->reason = WhyClusterNotReady(workers, options);
   }

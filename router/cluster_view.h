@@ -49,14 +49,24 @@ struct WorkerInfo {
   GroupKey group() const { return {identity.model_fingerprint(), identity.kv_layout()}; }
 };
 
+// What a pair of a decode worker and the prefill workers of its group can hold.
+struct ContextLimit {
+  int total = 0;   // Prompt and answer together: the decode worker's.
+  int prompt = 0;  // The most that one of the prefill workers takes; with `never` the same as total.
+  friend auto operator<=>(const ContextLimit&, const ContextLimit&) = default;
+};
+
 // An immutable snapshot of the cluster, shared by whoever needs one; a change makes a new one.
 struct ClusterView {
   std::vector<std::shared_ptr<const WorkerInfo>> workers;  // By role, then id.
   bool ready = false;   // A request could be served: a decode worker and, unless `never`, a prefill worker of its group.
   std::string reason;   // Why not.
-  // What any request may ask for, wherever it goes: the least of the ready decode workers and, unless `never`, of the usable
-  // prefill workers of their groups. 0 when not ready.
-  int context_length = 0;
+  // Of the ready decode workers, each once, in order; empty when not ready. A request has to fit one of them.
+  std::vector<ContextLimit> contexts;
+  // Of the ready decode workers the least; ids are below it.
+  int vocab_size = 0;
+  // The longest that a request may get somewhere; 0 when not ready.
+  int context_length() const { return contexts.empty() ? 0 : contexts.back().total; }
 
   const WorkerInfo* Find(const WorkerRef& ref) const;
   // The first decode worker that is ready; null when there is none. Speaks for the model served.

@@ -40,6 +40,7 @@ void Generation::Begin() {
   if (absl::Status status = core_->Ready(); !status.ok()) return End(status, now);
   const absl::StatusOr<ModelLimits> limits = core_->Limits();
   if (!limits.ok()) return End(limits.status(), now);
+  if (absl::Status status = CheckPromptLength(request_, core_->model, *limits); !status.ok()) return End(status, now);
   if (!IsSlowToPrepare(request_)) return Prepare(*limits);
   auto self = shared_from_this();
   if (!core_->tasks.TryPost([self, limits = *limits] { self->Prepare(limits); })) {
@@ -63,6 +64,7 @@ void Generation::OnPrepared(absl::StatusOr<PreparedRequest> prepared) {
   prepared_ = *std::move(prepared);
   phases_.Enter(Phase::kQueued, now);
   const int64_t num_tokens = static_cast<int64_t>(prepared_.tokens.size());
+  prompt_key_ = LandedPrompts::KeyOf(prepared_.tokens, request_.cache_salt());
   for (int i = 0; i < prepared_.num_choices; ++i) {
     choices_.push_back(std::make_unique<Choice>(
         i, RequestFlow(core_->options.flow, num_tokens, phases_),

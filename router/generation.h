@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +94,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool running_ = false;
   bool ended_ = false;
   bool first_token_seen_ = false;
+  std::optional<MonotonicTime> last_progress_;  // When a choice last got tokens.
+  std::optional<Hash128> prompt_key_;           // For landed_prompts.
   MonotonicTime armed_for_ = absl::InfiniteDuration();
   Timers::Id timer_ = 0;
 };

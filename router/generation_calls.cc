@@ -70,6 +70,8 @@ void Generation::Apply(Choice& choice, FlowAction action, MonotonicTime now, Flo
 void Generation::Acquire(Choice& choice, uint64_t ticket) {
   RouteRequest request{.priority = request_.priority()};
   choice.flow.FillRouteRequest(&request);
+  request.total_tokens = static_cast<int64_t>(prepared_.tokens.size()) + prepared_.sampling.max_tokens();
+  if (prompt_key_ && choice.flow.emitted().empty()) request.cached_on = core_->landed_prompts.Find(*prompt_key_);
   auto self = shared_from_this();
   choice.tickets[ticket] = core_->dispatcher.Acquire(std::move(request), [self, &choice, ticket](absl::StatusOr<Route> route) {
     self->strand_.Post([self, &choice, ticket, route = std::move(route)]() mutable {
@@ -89,6 +91,9 @@ void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
   auto self = shared_from_this();
   auto on_message = [self, &choice, stream](internal::DecodeEvent&& event) {
     self->strand_.Post([self, &choice, stream, event = std::move(event)]() mutable {
+      if (event.has_landed() && self->prompt_key_) {
+        self->core_->landed_prompts.Note(*self->prompt_key_, choice.flow.route().decode);
+      }
       self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
         flow.OnDecodeEvent(stream, std::move(event), now, actions);
       });
@@ -160,7 +165,8 @@ void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {
   start->set_decode_worker(choice.flow.route().decode.id);
   start->set_model_fingerprint(choice.flow.route().group.model_fingerprint);
   start->set_cache_salt(request_.cache_salt());
-  start->set_priority(request_.priority());
+  // A client that reads already waits for nothing that has not begun.
+  start->set_priority(choice.flow.emitted().empty() ? request_.priority() : kMaxPriority);
   *start->mutable_transports() = action.landing.transports();
   start->set_request_id(id_);
   call->Send(std::move(request));
@@ -192,6 +198,7 @@ void Generation::Emit(Choice& choice, FlowAction action, MonotonicTime now, Flow
     metrics.inter_token_latency->Observe(absl::ToDoubleSeconds(now - choice.last_token));
   }
   choice.last_token = now;
+  last_progress_ = now;
   const int before = choice.text.num_tokens();
   const bool finished = choice.text.Push(action.tokens, response.add_deltas());
   metrics.completion_tokens->Increment(static_cast<uint64_t>(choice.text.num_tokens() - before));
@@ -222,7 +229,11 @@ void Generation::ArmTimer() {
       self->timer_ = 0;
       self->armed_for_ = absl::InfiniteDuration();
       for (auto& choice : self->choices_) {
-        self->Drive(*choice, [](RequestFlow& flow, MonotonicTime now, FlowActions* actions) { flow.OnTimer(now, actions); });
+        self->Drive(*choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+          // Of many choices the last may wait long for the first: as long as those get on, it is in no queue but their own.
+          if (self->last_progress_) flow.ExtendQueue(*self->last_progress_ + self->core_->options.flow.queue_timeout);
+          flow.OnTimer(now, actions);
+        });
       }
       self->ArmTimer();
     });

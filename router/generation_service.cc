@@ -53,6 +53,12 @@ absl::StatusOr<v1::GenerateRequest> ParseRequest(const grpc::ByteBuffer& buffer)
   return ExplainMalformed(bytes);
 }
 
+absl::StatusOr<v1::GenerateRequest> CheckedRequest(const grpc::ByteBuffer& buffer, size_t max_bytes) {
+  if (buffer.Length() <= max_bytes) return ParseRequest(buffer);
+  return absl::InvalidArgumentError(absl::StrCat("request of ", buffer.Length(), " bytes is over the limit of ", max_bytes,
+                                                 " bytes (--max-request-bytes)"));
+}
+
 // One client's call. The context may be used until on_done.
 struct Call {
   Mutex mutex;
@@ -115,7 +121,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
                                       NoteStream(-1);
                                     }},
                                kClientLimits);
-  absl::StatusOr<v1::GenerateRequest> request = ParseRequest(*buffer);
+  absl::StatusOr<v1::GenerateRequest> request = CheckedRequest(*buffer, core_->options.max_request_bytes);
   if (!request.ok()) {
     core_->metrics.CountFinished(CodeName(request.status().code()));
     Finish(*call, *stream, request.status());
@@ -147,8 +153,8 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
   const auto view = core_->registry.View();
   if (const WorkerInfo* worker = view->Representative()) {
     model->set_fingerprint(worker->identity.model_fingerprint());
-    model->set_context_length(view->context_length);
-    model->set_vocab_size(worker->identity.vocab_size());
+    model->set_context_length(view->context_length());
+    model->set_vocab_size(view->vocab_size);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);

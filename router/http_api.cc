@@ -11,6 +11,7 @@
 #include "common/base/ids.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "router/http_generation.h"
 #include "router/json_fields.h"
 #include "router/openai_messages.h"
@@ -22,7 +23,6 @@ namespace {
 
 constexpr char kJson[] = "application/json";
 constexpr size_t kInlineBodyBytes = 16 << 10;  // Larger ones are parsed on the task pool.
-constexpr size_t kMaxRequestIdBytes = 128;
 
 enum class Endpoint { kUnknown, kCompletions, kChat, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion };
 
@@ -47,34 +47,32 @@ const EndpointRow* FindRoute(const std::string& path) {
   return nullptr;
 }
 
-// The client's own, if it can go into a header and a log, else a new one.
-std::string RequestId(const HttpRequest& request) {
-  const auto given = request.Header("x-request-id");
-  if (!given || given->empty() || given->size() > kMaxRequestIdBytes) return NewRequestId();
-  for (const char c : *given) {
-    if (c <= 0x20 || c > 0x7e) return NewRequestId();
-  }
-  return *given;
-}
+constexpr char kRequestIdHeader[] = "X-Request-Id";
 
 }  // namespace
 
 void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> writer) {
-  const std::string request_id = RequestId(request);
-  const HttpHeaders headers = {{"X-Request-Id", request_id}};
+  const std::optional<std::string> given = request.Header(kRequestIdHeader);
+  const absl::Status id_status = given && !given->empty() ? CheckRequestId(kRequestIdHeader, *given) : absl::OkStatus();
+  const std::string request_id = given && !given->empty() && id_status.ok() ? *given : NewRequestId();
+  const HttpHeaders headers = {{kRequestIdHeader, request_id}};
   const EndpointRow* row = FindRoute(request.path);
   if (row == nullptr) {
-    const absl::Status status = absl::NotFoundError("no such path");
-    writer->Send(404, kJson, OpenAiErrorBody(status), headers);
+    const absl::Status status =
+        absl::NotFoundError(absl::StrCat("unknown request URL: ", request.method, " ", ReplaceInvalidUtf8(request.path)));
+    writer->Send(404, kJson, OpenAiErrorBody(WithErrorCode(status, "unknown_url")), headers);
     return;
   }
   const bool head = request.method == "HEAD" && std::string(row->method) == "GET";
   if (request.method != row->method && !head) {
     HttpHeaders all = headers;
     all.emplace_back("Allow", row->method);
-    writer->Send(405, kJson, OpenAiErrorBody(absl::InvalidArgumentError(absl::StrCat("method is not ", row->method))), all);
+    const absl::Status status = absl::InvalidArgumentError(
+        absl::StrCat("method ", ReplaceInvalidUtf8(request.method), " is not allowed on ", row->path, ", only ", row->method, " is"));
+    writer->Send(405, kJson, OpenAiErrorBody(WithErrorCode(status, "method_not_supported")), all);
     return;
   }
+  if (!id_status.ok()) return SendError(*writer, id_status, headers);
   auto answer = [&](const absl::StatusOr<std::string>& body) {
     if (!body.ok()) return SendError(*writer, body.status(), headers);
     writer->Send(200, kJson, *body, headers);
@@ -151,7 +149,7 @@ absl::StatusOr<std::string> HttpApi::Tokenize(const std::string& body) {
   }
   Json answer{{"count", tokens.size()}, {"tokens", tokens}};
   const absl::StatusOr<ModelLimits> limits = core_->Limits();
-  answer["max_model_len"] = limits.ok() ? Json(limits->context_length) : Json();
+  answer["max_model_len"] = limits.ok() ? Json(limits->context_length()) : Json();
   if (texts.value_or(false)) {
     Json strings = Json::array();
     for (const int32_t id : tokens) strings.push_back(std::string(core_->model.tokenizer->TokenText(id)));
@@ -184,11 +182,11 @@ absl::StatusOr<std::string> HttpApi::Models(const std::string& path) const {
                    {"object", "model"},
                    {"created", core_->model.created_unix_s},
                    {"owned_by", "baton"},
-                   {"max_model_len", limits.ok() ? Json(limits->context_length) : Json()}};
+                   {"max_model_len", limits.ok() ? Json(limits->context_length()) : Json()}};
   constexpr absl::string_view kPrefix = "/v1/models/";
   if (!absl::StartsWith(path, kPrefix)) return DumpJson(Json{{"object", "list"}, {"data", Json::array({model})}});
   if (path.substr(kPrefix.size()) == core_->model.name) return DumpJson(model);
-  return WithParam(absl::NotFoundError("model is not served here"), "model");
+  return ModelNotFound(path.substr(kPrefix.size()), core_->model);
 }
 
 }  // namespace baton

@@ -10,10 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/build_info.h"
 #include "common/base/config.h"
+#include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/metrics.h"
 #include "common/base/quantity.h"
 #include "common/base/service_notifier.h"
+#include "common/base/status_macros.h"
 #include "router/router.h"
 #include "router/text_loader.h"
 
@@ -21,7 +23,7 @@ ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1)
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatible API; empty: none.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
 ABSL_FLAG(int, http_threads, 2, "Threads of the HTTP server.");
-ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request body.");
+ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request of a client, gRPC or HTTP; larger ones are refused.");
 ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are.");
 ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; empty: a short name from the file's.");
 ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
@@ -81,6 +83,29 @@ bool SetLogging() {
   return false;
 }
 
+absl::Status CheckValues() {
+  BATON_RETURN_IF_ERROR(baton::CreateRoutePolicy(absl::GetFlag(FLAGS_policy)).status());
+  BATON_RETURN_IF_ERROR(baton::CheckAddress("--grpc", absl::GetFlag(FLAGS_grpc)));
+  for (const auto& [flag, address] :
+       {std::pair("--http", absl::GetFlag(FLAGS_http)), std::pair("--status", absl::GetFlag(FLAGS_status))}) {
+    if (!address.empty()) BATON_RETURN_IF_ERROR(baton::CheckAddress(flag, address));
+  }
+  const std::pair<const char*, absl::Duration> timeouts[] = {{"--queue-timeout", absl::GetFlag(FLAGS_queue_timeout)},
+                                                             {"--landing-timeout", absl::GetFlag(FLAGS_landing_timeout)},
+                                                             {"--transfer-timeout", absl::GetFlag(FLAGS_transfer_timeout)},
+                                                             {"--token-timeout", absl::GetFlag(FLAGS_token_timeout)},
+                                                             {"--recovery-timeout", absl::GetFlag(FLAGS_recovery_timeout)},
+                                                             {"--grace", absl::GetFlag(FLAGS_grace)}};
+  for (const auto& [flag, value] : timeouts) {
+    if (value < absl::ZeroDuration()) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " ", absl::FormatDuration(value), " is negative"));
+    }
+  }
+  const int processes = absl::GetFlag(FLAGS_template_processes);
+  if (processes < 1) return absl::InvalidArgumentError(absl::StrCat("--template-processes ", processes, " is below 1"));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   baton::RouterOptions options;
   const std::string mode = absl::GetFlag(FLAGS_disaggregate);
@@ -91,6 +116,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   } else if (mode != "always") {
     return absl::InvalidArgumentError(absl::StrCat("--disaggregate ", mode, " is not one of always, never"));
   }
+  BATON_RETURN_IF_ERROR(CheckValues());
   const int max_queue = absl::GetFlag(FLAGS_max_queue), attempts = absl::GetFlag(FLAGS_prefill_attempts);
   const int http_threads = absl::GetFlag(FLAGS_http_threads);
   if (max_queue < 0) return absl::InvalidArgumentError(absl::StrCat("--max-queue ", max_queue, " is below 0"));
@@ -112,7 +138,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.http_address = absl::GetFlag(FLAGS_http);
   options.status_address = absl::GetFlag(FLAGS_status);
   options.http_threads = http_threads;
-  options.max_request_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_max_request_bytes).bytes);
+  options.core.max_request_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_max_request_bytes).bytes);
   return options;
 }
 

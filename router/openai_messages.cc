@@ -33,15 +33,50 @@ absl::StatusOr<std::string> ReadContent(const std::string& param, const Json& co
   return absl::StrJoin(texts, "\n");
 }
 
-// Templates walk through arguments; clients send them as text.
-void ExpandArguments(Json* tool_calls) {
-  for (Json& call : *tool_calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    Json& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    absl::StatusOr<Json> arguments = ParseOrderedJson(function["arguments"].get<std::string>());
-    if (arguments.ok() && arguments->is_object()) function["arguments"] = *std::move(arguments);
+// A member that may be absent or null, and otherwise is a text.
+absl::Status CheckText(const std::string& param, const Json& object, const char* member, bool required = false) {
+  const auto found = object.find(member);
+  if (found == object.end() || found->is_null()) {
+    return required ? InvalidField(absl::StrCat(param, ".", member), "is missing") : absl::OkStatus();
   }
+  if (found->is_string()) return absl::OkStatus();
+  return InvalidField(absl::StrCat(param, ".", member), absl::StrCat("is ", DescribeJson(*found), ", should be a string"));
+}
+
+absl::Status CheckObject(const std::string& param, const Json& value) {
+  if (value.is_object()) return absl::OkStatus();
+  return InvalidField(param, absl::StrCat("is ", DescribeJson(value), ", should be an object"));
+}
+
+// Templates walk through arguments; clients send them as text.
+absl::Status ReadArguments(const std::string& param, Json* function) {
+  const auto found = function->find("arguments");
+  if (found == function->end() || found->is_null() || found->is_object()) return absl::OkStatus();
+  if (!found->is_string()) {
+    return InvalidField(param, absl::StrCat("is ", DescribeJson(*found), ", should be a string or an object"));
+  }
+  absl::StatusOr<Json> arguments = ParseOrderedJson(found->get_ref<const std::string&>());
+  if (arguments.ok() && arguments->is_object()) *found = *std::move(arguments);
+  return absl::OkStatus();
+}
+
+absl::Status ReadToolCalls(const std::string& param, Json* tool_calls) {
+  if (!tool_calls->is_array()) {
+    return InvalidField(param, absl::StrCat("is ", DescribeJson(*tool_calls), ", should be an array"));
+  }
+  for (size_t i = 0; i < tool_calls->size(); ++i) {
+    Json& call = (*tool_calls)[i];
+    const std::string name = absl::StrCat(param, "[", i, "]");
+    BATON_RETURN_IF_ERROR(CheckObject(name, call));
+    BATON_RETURN_IF_ERROR(CheckText(name, call, "id"));
+    BATON_RETURN_IF_ERROR(CheckText(name, call, "type"));
+    const auto function = call.find("function");
+    if (function == call.end()) return InvalidField(absl::StrCat(name, ".function"), "is missing");
+    BATON_RETURN_IF_ERROR(CheckObject(absl::StrCat(name, ".function"), *function));
+    BATON_RETURN_IF_ERROR(CheckText(absl::StrCat(name, ".function"), *function, "name", /*required=*/true));
+    BATON_RETURN_IF_ERROR(ReadArguments(absl::StrCat(name, ".function.arguments"), &*function));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadMessage(const std::string& param, const Json& json, v1::ChatMessage* message) {
@@ -62,19 +97,9 @@ absl::Status ReadMessage(const std::string& param, const Json& json, v1::ChatMes
   }
   Json extra = Json::object();
   for (const auto& [key, value] : json.items()) {
-    if (key == "role" || key == "content" || value.is_null()) continue;
-    if (key == "tool_calls") {
-      if (!value.is_array()) {
-        return InvalidField(absl::StrCat(param, ".tool_calls"), absl::StrCat("is ", DescribeJson(value), ", should be an array"));
-      }
-      if (value.empty()) continue;
-      Json calls = value;
-      ExpandArguments(&calls);
-      extra[key] = std::move(calls);
-      continue;
-    }
-    extra[key] = value;
+    if (key != "role" && key != "content") extra[key] = value;
   }
+  BATON_RETURN_IF_ERROR(NormaliseExtra(param, &extra));
   if (!extra.empty()) message->set_extra_json(DumpJson(extra));
   return absl::OkStatus();
 }
@@ -88,6 +113,43 @@ bool IsKnownRole(absl::string_view role) {
   return false;
 }
 
+absl::Status NormaliseExtra(const std::string& param, Json* extra) {
+  for (const char* text : {"name", "tool_call_id", "refusal"}) BATON_RETURN_IF_ERROR(CheckText(param, *extra, text));
+  Json kept = Json::object();
+  for (auto& [key, value] : extra->items()) {
+    if (value.is_null()) continue;
+    if (key == "tool_calls") {
+      BATON_RETURN_IF_ERROR(ReadToolCalls(absl::StrCat(param, ".tool_calls"), &value));
+      if (value.empty()) continue;
+    }
+    kept[key] = std::move(value);
+  }
+  *extra = std::move(kept);
+  return absl::OkStatus();
+}
+
+absl::Status CheckTools(const Json& tools) {
+  if (!tools.is_array()) return InvalidField("tools", absl::StrCat("is ", DescribeJson(tools), ", should be an array"));
+  for (size_t i = 0; i < tools.size(); ++i) {
+    std::string param = absl::StrCat("tools[", i, "]");
+    BATON_RETURN_IF_ERROR(CheckObject(param, tools[i]));
+    BATON_RETURN_IF_ERROR(CheckText(param, tools[i], "type"));
+    const Json* function = &tools[i];
+    if (const auto found = tools[i].find("function"); found != tools[i].end()) {
+      absl::StrAppend(&param, ".function");
+      BATON_RETURN_IF_ERROR(CheckObject(param, *found));
+      function = &*found;
+    }
+    BATON_RETURN_IF_ERROR(CheckText(param, *function, "name", /*required=*/true));
+    BATON_RETURN_IF_ERROR(CheckText(param, *function, "description"));
+    const auto parameters = function->find("parameters");
+    if (parameters != function->end() && !parameters->is_null()) {
+      BATON_RETURN_IF_ERROR(CheckObject(absl::StrCat(param, ".parameters"), *parameters));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadChat(JsonFields& fields, v1::ChatPrompt* chat) {
   const Json* messages = fields.Find("messages");
   if (messages == nullptr) return InvalidField("messages", "is missing");
@@ -99,7 +161,7 @@ absl::Status ReadChat(JsonFields& fields, v1::ChatPrompt* chat) {
   const Json* choice = fields.Find("tool_choice");
   const bool no_tools = choice != nullptr && *choice == "none";
   if (const Json* tools = fields.Find("tools")) {
-    if (!tools->is_array()) return InvalidField("tools", absl::StrCat("is ", DescribeJson(*tools), ", should be an array"));
+    BATON_RETURN_IF_ERROR(CheckTools(*tools));
     if (!tools->empty() && !no_tools) chat->set_tools_json(DumpJson(*tools));
   }
   BATON_ASSIGN_OR_RETURN(const std::optional<bool> prompt, fields.GetBool("add_generation_prompt"));

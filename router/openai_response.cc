@@ -30,7 +30,7 @@ Json ErrorJson(const absl::Status& status) {
   error["type"] = std::string(ErrorType(status.code()));
   const auto param = Param(status);
   error["param"] = param ? Json(*param) : Json();
-  error["code"] = std::string(ErrorCode(status.code()));
+  error["code"] = ErrorCode(status);
   return Json{{"error", std::move(error)}};
 }
 

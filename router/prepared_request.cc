@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/prepared_request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -33,14 +34,15 @@ absl::Status CheckRange(absl::string_view param, double value, const Range& rang
 }
 
 absl::Status CheckSampling(const v1::Sampling& sampling) {
-  constexpr double kInfinity = 1e300;
+  if (sampling.has_temperature() && !(std::isfinite(sampling.temperature()) && sampling.temperature() >= 0)) {
+    return InvalidField("temperature", absl::StrCat(sampling.temperature(), " is not a finite number of at least 0"));
+  }
   const struct {
     bool present;
     absl::string_view param;
     double value;
     Range range;
   } checks[] = {
-      {sampling.has_temperature(), "temperature", sampling.temperature(), {0, kInfinity, false, "[0, inf)"}},
       {sampling.has_top_p(), "top_p", sampling.top_p(), {0, 1, true, "(0, 1]"}},
       {sampling.has_min_p(), "min_p", sampling.min_p(), {0, 1, false, "[0, 1]"}},
       {sampling.has_repetition_penalty(), "repetition_penalty", sampling.repetition_penalty(), {0, 10, true, "(0, 10]"}},
@@ -88,6 +90,14 @@ absl::Status CheckPrompt(const v1::GenerateRequest& request) {
   return InvalidField("prompt", "is missing: text, messages or token ids are needed");
 }
 
+// What the HTTP API calls the prompt.
+const char* PromptField(const v1::GenerateRequest& request) { return request.has_chat() ? "messages" : "prompt"; }
+
+absl::Status PromptTooLong(const v1::GenerateRequest& request, const std::string& size, int64_t context) {
+  return InvalidField(PromptField(request), absl::StrCat("has ", size, "; the model's context is ", context,
+                                                         " tokens and has to hold at least one more"));
+}
+
 absl::Status CheckTokenId(absl::string_view param, int64_t id, int vocab_size) {
   if (id >= 0 && id < vocab_size) return absl::OkStatus();
   return InvalidField(param, absl::StrCat("has token id ", id, ", outside the vocabulary [0, ", vocab_size, ")"));
@@ -95,13 +105,6 @@ absl::Status CheckTokenId(absl::string_view param, int64_t id, int vocab_size) {
 
 absl::StatusOr<std::vector<int32_t>> Tokenise(const v1::GenerateRequest& request, const ServedModel& model,
                                               const ModelLimits& limits) {
-  // A long text is refused by its length alone: tokenising it would hold up others for seconds. The factor leaves room for
-  // normalisers that shorten text.
-  const int64_t most_bytes = 4 * limits.context_length * model.max_token_bytes;
-  if (request.has_text() && most_bytes > 0 && static_cast<int64_t>(request.text().size()) > most_bytes) {
-    return InvalidField("prompt", absl::StrCat("has ", request.text().size(), " bytes, more than the model's context of ",
-                                               limits.context_length, " tokens can hold"));
-  }
   if (!request.has_token_ids()) return TokenisePrompt(request, model);
   for (const int32_t id : request.token_ids().ids()) {
     BATON_RETURN_IF_ERROR(CheckTokenId("prompt", id, limits.vocab_size));
@@ -126,17 +129,16 @@ absl::Status FillSampling(const v1::GenerateRequest& request, const ServedModel&
     spec->add_biases(bias.bias());
   }
   spec->set_num_logprobs(request.has_logprobs() ? request.logprobs() : -1);
-  const int64_t left = limits.context_length - num_prompt_tokens;
-  if (left < 1) {
-    return InvalidField("prompt", absl::StrCat("has ", num_prompt_tokens, " tokens; the model's context is ",
-                                               limits.context_length, " tokens and has to hold at least one more"));
-  }
+  const int longest = limits.LongestFor(num_prompt_tokens);
+  if (longest == 0) return PromptTooLong(request, absl::StrCat(num_prompt_tokens, " tokens"), limits.context_length());
+  const int64_t left = longest - num_prompt_tokens;
   if (request.has_max_tokens() && request.max_tokens() > left) {
     return InvalidField("max_tokens", absl::StrCat(request.max_tokens(), " and a prompt of ", num_prompt_tokens,
-                                                   " tokens exceed the model's context of ", limits.context_length,
-                                                   " tokens; at most ", left, " fit"));
+                                                   " tokens exceed the model's context of ", longest, " tokens; at most ", left,
+                                                   " fit"));
   }
-  const int64_t max_tokens = request.has_max_tokens() ? request.max_tokens() : left;
+  const int64_t max_tokens =
+      request.has_max_tokens() ? request.max_tokens() : limits.ShortestFor(num_prompt_tokens) - num_prompt_tokens;
   spec->set_max_tokens(static_cast<int32_t>(max_tokens));
   if (request.min_tokens() > max_tokens) {
     return InvalidField("min_tokens", absl::StrCat(request.min_tokens(), " is over max_tokens ", max_tokens));
@@ -157,17 +159,45 @@ absl::Status FillSampling(const v1::GenerateRequest& request, const ServedModel&
 
 }  // namespace
 
+// A prompt that a prefill worker does not take may still be one token, which needs none.
+int ModelLimits::ShortestFor(int64_t prompt_tokens) const {
+  for (const ContextLimit& limit : contexts) {
+    if (limit.total > prompt_tokens && (limit.prompt >= prompt_tokens || prompt_tokens == 1)) return limit.total;
+  }
+  return 0;
+}
+
+int ModelLimits::LongestFor(int64_t prompt_tokens) const {
+  for (auto limit = contexts.rbegin(); limit != contexts.rend(); ++limit) {
+    if (limit->total > prompt_tokens && (limit->prompt >= prompt_tokens || prompt_tokens == 1)) return limit->total;
+  }
+  return 0;
+}
+
+absl::Status ModelNotFound(absl::string_view asked, const ServedModel& model) {
+  const absl::Status status =
+      absl::NotFoundError(absl::StrCat("model ", ReplaceInvalidUtf8(asked), " is not served here; ", model.name, " is"));
+  return WithErrorCode(WithParam(status, "model"), "model_not_found");
+}
+
+absl::Status CheckRequestId(absl::string_view param, absl::string_view id) {
+  const bool visible = std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+  if (!id.empty() && id.size() <= kMaxRequestIdBytes && visible) return absl::OkStatus();
+  return InvalidField(param, absl::StrCat(visible ? absl::StrCat("has ", id.size(), " characters") : "has other characters than visible ASCII",
+                                          ", it must be 1 to ", kMaxRequestIdBytes, " visible ASCII characters"));
+}
+
 absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel& model) {
   BATON_RETURN_IF_ERROR(CheckUtf8("model", request.model()));
   if (!request.model().empty() && request.model() != model.name) {
-    return WithParam(absl::NotFoundError(absl::StrCat("model ", request.model(), " is not served here; ", model.name, " is")),
-                     "model");
+    return ModelNotFound(request.model(), model);
   }
   BATON_RETURN_IF_ERROR(CheckPrompt(request));
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling()));
   if (request.has_max_tokens() && request.max_tokens() < 1) {
     return InvalidField("max_tokens", absl::StrCat(request.max_tokens(), " is below 1"));
   }
+  if (!request.request_id().empty()) BATON_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   if (request.min_tokens() < 0) return InvalidField("min_tokens", absl::StrCat(request.min_tokens(), " is below 0"));
   if (request.has_n() && (request.n() < 1 || request.n() > kMaxChoices)) {
     return InvalidField("n", absl::StrCat(request.n(), " is out of range [1, ", kMaxChoices, "]"));
@@ -181,6 +211,24 @@ absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel&
   auto stops = StopStringMatcher::Create({request.stop().begin(), request.stop().end()});
   if (!stops.ok()) return WithParam(stops.status(), "stop");
   return absl::OkStatus();
+}
+
+// Rendering and tokenising what cannot fit would hold up others for seconds. A token stands for max_token_bytes at most; the
+// factor leaves room for normalisers that shorten text and templates that leave out parts of a conversation.
+absl::Status CheckPromptLength(const v1::GenerateRequest& request, const ServedModel& model, const ModelLimits& limits) {
+  constexpr int64_t kShortening = 4;
+  const int64_t context = limits.context_length();
+  if (request.has_token_ids()) {
+    const int64_t ids = request.token_ids().ids_size();
+    return ids < context ? absl::OkStatus() : PromptTooLong(request, absl::StrCat(ids, " tokens"), context);
+  }
+  int64_t bytes = request.has_text() ? static_cast<int64_t>(request.text().size()) : 0;
+  for (const auto& message : request.chat().messages()) bytes += static_cast<int64_t>(message.content().size());
+  const int64_t most = kShortening * context * model.max_token_bytes;
+  if (most == 0 || bytes <= most) return absl::OkStatus();
+  return PromptTooLong(request, absl::StrCat(bytes, " bytes, which are at least ", bytes / (kShortening * model.max_token_bytes),
+                                             " tokens"),
+                       context);
 }
 
 absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& request, const ServedModel& model) {

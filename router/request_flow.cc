@@ -22,12 +22,14 @@ void RequestFlow::Begin(MonotonicTime now, FlowActions* actions) {
 
 void RequestFlow::FillRouteRequest(RouteRequest* request) const {
   request->resumed = resumed_;
+  request->recovering = !emitted_.empty();
   request->prefill_only = state_ == State::kRetry;
   if (request->prefill_only) request->group = route_.group;
   if (!emitted_.empty()) request->fingerprint = route_.group.model_fingerprint;
   request->avoid = dead_;
   request->dislike = disliked_;
   request->num_tokens = num_tokens();
+  request->needs_prefill = num_tokens() > 1;  // The last token is decode's.
 }
 
 void RequestFlow::OnRoute(uint64_t ticket, absl::StatusOr<Route> route, MonotonicTime now, FlowActions* actions) {
@@ -111,6 +113,11 @@ void RequestFlow::OnClientEnd(const absl::Status& status, MonotonicTime now, Flo
   End(status, now, actions);
 }
 
+void RequestFlow::ExtendQueue(MonotonicTime deadline) {
+  if (state_ != State::kQueued || deadline <= deadline_) return;
+  deadline_ = queue_deadline_ = deadline;
+}
+
 MonotonicTime RequestFlow::NextDeadline() const {
   MonotonicTime next = deadline_;
   for (const auto& [stream, call] : decode_calls_) next = std::min(next, call.cut_at);
@@ -139,8 +146,8 @@ void RequestFlow::StartStream(const Route& route, MonotonicTime now, FlowActions
   ++stream_;
   ++streams_;
   ++summary_.attempts;
-  local_ = !route.prefill;
-  prefill_attempts_ = local_ ? 0 : 1;
+  local_ = !route.prefill && !route.probe;
+  prefill_attempts_ = route.prefill ? 1 : 0;
   reserved_prefill_ = route.prefill;
   decode_calls_[stream_] = {.worker = route.decode, .num_tokens = route.num_tokens};
   summary_.decode_worker = route.decode.id;
@@ -163,6 +170,14 @@ void RequestFlow::StartAttempt(const Route& route, MonotonicTime now, FlowAction
   state_ = State::kLanding;
   deadline_ = now + options_.landing_timeout;
   if (timed_) phases_.Enter(Phase::kLanding, now);
+}
+
+// A landing is there and lacks a prefill worker.
+void RequestFlow::SeekPrefill(MonotonicTime now, FlowActions* actions) {
+  state_ = State::kRetry;
+  deadline_ = now + options_.credit_timeout;
+  if (timed_) phases_.Enter(Phase::kQueued, now);
+  Acquire(actions);
 }
 
 void RequestFlow::PrefillLocally(MonotonicTime now, FlowActions* actions) {

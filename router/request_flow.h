@@ -94,6 +94,8 @@ class RequestFlow {
   void OnWorkerLeft(const WorkerRef& worker, MonotonicTime now, FlowActions* actions);
   // Due at NextDeadline(); early calls do nothing.
   void OnTimer(MonotonicTime now, FlowActions* actions);
+  // Another choice of the request makes progress: this one does not give up its place in the queue before `deadline`.
+  void ExtendQueue(MonotonicTime deadline);
   // The client is gone (CANCELLED), cut (other errors), or has all it wanted (OK: a stop string was found).
   void OnClientEnd(const absl::Status& status, MonotonicTime now, FlowActions* actions);
 
@@ -110,7 +112,8 @@ class RequestFlow {
   const std::vector<int32_t>& emitted() const { return emitted_; }
   // Tokens a worker will hold: prompt and emitted.
   int64_t num_tokens() const { return num_prompt_tokens_ + static_cast<int64_t>(emitted_.size()); }
-  // For kAcquire: what it needs, and where it must, must not and should not go. Leaves ticket and priority alone.
+  // For kAcquire: what it needs, and where it must, must not and should not go. Leaves ticket, priority, total_tokens and
+  // cached_on alone.
   void FillRouteRequest(RouteRequest* request) const;
   const Route& route() const { return route_; }
   const PhaseClock& phases() const { return phases_; }
@@ -154,6 +157,7 @@ class RequestFlow {
   void ForgetAcquire(FlowActions* actions);
   void StartStream(const Route& route, MonotonicTime now, FlowActions* actions);
   void StartAttempt(const Route& route, MonotonicTime now, FlowActions* actions);
+  void SeekPrefill(MonotonicTime now, FlowActions* actions);
   void PrefillLocally(MonotonicTime now, FlowActions* actions);
   void Requeue(const absl::Status& why, bool recovery, MonotonicTime now, FlowActions* actions);
   // False when the request ended with this death.

@@ -142,6 +142,7 @@ void RequestFlow::OnPrefillEnd(int stream, int attempt, const absl::Status& stat
 
 void RequestFlow::OnLanding(const internal::LandingEvent& landing, MonotonicTime now, FlowActions* actions) {
   if (state_ != State::kLanding || landing.attempt() != attempt_) return;
+  if (std::exchange(route_.probe, false)) return SeekPrefill(now, actions);  // Not all of the prompt was cached there.
   if (!reserved_prefill_) {  // It has left meanwhile.
     return OnAttemptFailed({}, absl::UnavailableError("the prefill worker left before it was asked"), /*death=*/false, now,
                            actions);
@@ -179,7 +180,7 @@ void RequestFlow::OnLanded(const internal::LandedEvent& landed, MonotonicTime no
     summary_.prefill_worker = done_worker_;  // Its call has ended.
   }
   if (!by_prefill) summary_.prefill_worker.clear();
-  if (landed_attempt_ == 0) summary_.reason = "cached";
+  if (landed_attempt_ == 0 && num_tokens() > 1) summary_.reason = "cached";
   if (!landed.transport().empty()) summary_.transport = landed.transport();
   summary_.kv_bytes += landed.kv_bytes();
   if (!by_prefill) {
@@ -277,10 +278,7 @@ void RequestFlow::OnAttemptFailed(const WorkerRef& worker, const absl::Status& s
   ++summary_.recoveries;
   actions->push_back({.kind = FlowAction::Kind::kRecovery, .detail = "prefill"});
   if (prefill_attempts_ >= options_.prefill_attempts) return PrefillLocally(now, actions);
-  state_ = State::kRetry;
-  deadline_ = now + options_.credit_timeout;
-  if (timed_) phases_.Enter(Phase::kQueued, now);
-  Acquire(actions);
+  SeekPrefill(now, actions);
 }
 
 }  // namespace baton

@@ -8,6 +8,16 @@
 #include "common/base/status_macros.h"
 
 namespace baton {
+namespace {
+
+// The server's own bound is for every service on it, the workers' registry too, and what is over it gets gRPC's words. So it
+// leaves room above the clients' bound, which GenerationService keeps.
+int MaxMessageBytes(size_t max_request_bytes) {
+  constexpr size_t kLeast = 4 << 20, kMost = std::numeric_limits<int>::max();
+  return static_cast<int>(std::clamp(max_request_bytes + max_request_bytes / 4, kLeast, kMost));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options, ServedModel model, MetricRegistry* metrics) {
   auto router = std::unique_ptr<Router>(new Router);
@@ -16,10 +26,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   router->api_ = std::make_unique<HttpApi>(core);
   router->generation_ = std::make_unique<GenerationService>(core);
   router->registry_ = std::make_unique<RegistryService>(&core->registry, core->router_id, core->incarnation);
-  constexpr size_t kMaxInt = std::numeric_limits<int>::max();
-  const RpcServerOptions grpc_options = {
-      .address = options.grpc_address,
-      .max_message_bytes = static_cast<int>(std::min(options.max_request_bytes, kMaxInt))};
+  const RpcServerOptions grpc_options = {.address = options.grpc_address,
+                                         .max_message_bytes = MaxMessageBytes(options.core.max_request_bytes)};
   BATON_ASSIGN_OR_RETURN(router->grpc_,
                          RpcServer::Start(grpc_options, {router->generation_.get(), router->registry_.get()}));
   core->OnReadyChange([server = router->grpc_.get()](bool ready) { server->SetServing(ready); });
@@ -27,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
     HttpServerOptions http_options;
     http_options.address = options.http_address;
     http_options.threads = options.http_threads;
-    http_options.max_body_bytes = options.max_request_bytes;
+    http_options.max_body_bytes = options.core.max_request_bytes;
     BATON_ASSIGN_OR_RETURN(router->http_,
                            HttpServer::Start(http_options, [api = router->api_.get()](HttpRequest request, auto writer) {
                              api->Handle(std::move(request), std::move(writer));

@@ -24,7 +24,6 @@ struct RouterOptions {
   std::string http_address = "127.0.0.1:8000";  // Empty: none.
   std::string status_address;                   // Empty: none.
   int http_threads = 2;
-  size_t max_request_bytes = 64 << 20;
 };
 
 // A whole router: the core and its servers.

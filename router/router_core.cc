@@ -90,9 +90,8 @@ absl::Status RouterCore::Ready() const {
 
 absl::StatusOr<ModelLimits> RouterCore::Limits() const {
   const auto view = registry.View();
-  const WorkerInfo* worker = view->Representative();
-  if (worker == nullptr) return NoWorkers(*view);
-  return ModelLimits{.context_length = view->context_length, .vocab_size = worker->identity.vocab_size()};
+  if (!view->ready) return NoWorkers(*view);
+  return ModelLimits{.contexts = view->contexts, .vocab_size = view->vocab_size};
 }
 
 void RouterCore::OnReadyChange(std::function<void(bool)> callback) {

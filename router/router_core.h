@@ -18,6 +18,7 @@
 #include "common/base/mutex.h"
 #include "router/admission.h"
 #include "router/dispatcher.h"
+#include "router/landed_prompts.h"
 #include "router/prepared_request.h"
 #include "router/request_flow.h"
 #include "router/router_metrics.h"
@@ -37,6 +38,7 @@ struct RouterCoreOptions {
   AdmissionOptions admission;  // Its `disaggregate` is set from the one above.
   FlowOptions flow;
   absl::Duration heartbeat = absl::Milliseconds(500);
+  size_t max_request_bytes = 64 << 20;  // Of one client's request, in both APIs. What workers send has its own bounds.
   int task_threads = 4;
   size_t max_tasks = 4096;  // Prompts waiting to be prepared.
 };
@@ -52,7 +54,7 @@ class RouterCore {
 
   // OK when a request could be served; else UNAVAILABLE with the reason.
   absl::Status Ready() const;
-  // What every worker that a request may go to can hold.
+  // What the workers that a request may go to can hold.
   //   UNAVAILABLE  no workers, with a retry-after.
   absl::StatusOr<ModelLimits> Limits() const;
 
@@ -81,6 +83,7 @@ class RouterCore {
   WorkerRegistry registry;
   WorkerClients clients;
   Dispatcher dispatcher;
+  LandedPrompts landed_prompts;
   std::atomic<uint64_t> next_transfer{1};
 
  private:

@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kRetryAfterUrl[] = "baton/retry-after-ms";
 constexpr char kParamUrl[] = "baton/param";
+constexpr char kCodeUrl[] = "baton/error-code";
 
 struct ErrorRow {
   absl::StatusCode code;
@@ -27,7 +28,7 @@ constexpr ErrorRow kRows[] = {
     {absl::StatusCode::kOutOfRange, 400, "invalid_request_error", "out_of_range"},
     {absl::StatusCode::kUnauthenticated, 401, "authentication_error", "invalid_api_key"},
     {absl::StatusCode::kPermissionDenied, 403, "permission_error", "permission_denied"},
-    {absl::StatusCode::kNotFound, 404, "invalid_request_error", "model_not_found"},
+    {absl::StatusCode::kNotFound, 404, "invalid_request_error", "not_found"},
     {absl::StatusCode::kResourceExhausted, 429, "rate_limit_error", "overloaded"},
     {absl::StatusCode::kCancelled, 499, "request_cancelled", "cancelled"},
     {absl::StatusCode::kUnimplemented, 501, "server_error", "not_implemented"},
@@ -66,12 +67,21 @@ std::optional<std::string> Param(const absl::Status& status) {
   return std::string(*payload);
 }
 
+absl::Status WithErrorCode(absl::Status status, absl::string_view code) {
+  if (!status.ok()) status.SetPayload(kCodeUrl, absl::Cord(code));
+  return status;
+}
+
 absl::Status InvalidField(absl::string_view param, absl::string_view problem) {
   return WithParam(absl::InvalidArgumentError(absl::StrCat(param, " ", problem)), param);
 }
 
 int HttpStatus(absl::StatusCode code) { return FindRow(code).http; }
 absl::string_view ErrorType(absl::StatusCode code) { return FindRow(code).type; }
-absl::string_view ErrorCode(absl::StatusCode code) { return FindRow(code).name; }
+
+std::string ErrorCode(const absl::Status& status) {
+  const auto payload = status.GetPayload(kCodeUrl);
+  return payload.has_value() ? std::string(*payload) : std::string(FindRow(status.code()).name);
+}
 
 }  // namespace baton

@@ -21,6 +21,9 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 absl::Status WithParam(absl::Status status, absl::string_view param);
 std::optional<std::string> Param(const absl::Status& status);
 
+// What `error.code` says instead of ErrorCode(code): "model_not_found".
+absl::Status WithErrorCode(absl::Status status, absl::string_view code);
+
 // INVALID_ARGUMENT about one field: the message begins with the field's name.
 absl::Status InvalidField(absl::string_view param, absl::string_view problem);
 
@@ -28,7 +31,7 @@ absl::Status InvalidField(absl::string_view param, absl::string_view problem);
 int HttpStatus(absl::StatusCode code);
 // OpenAI's `error.type` and `error.code`.
 absl::string_view ErrorType(absl::StatusCode code);
-absl::string_view ErrorCode(absl::StatusCode code);
+std::string ErrorCode(const absl::Status& status);
 
 }  // namespace baton
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/json.h"
 #include "common/base/model_name.h"
@@ -12,6 +13,7 @@
 #include "common/text/chat_template.h"
 #include "common/text/text_bundle.h"
 #include "router/json_fields.h"
+#include "router/openai_messages.h"
 #include "router/status_details.h"
 
 namespace baton {
@@ -31,14 +33,19 @@ absl::StatusOr<std::string> Render(const ChatTemplate& chat_template, const v1::
     Json json = Json::object();
     json["role"] = message.role();
     json["content"] = message.has_content() ? Json(message.content()) : Json();
-    BATON_ASSIGN_OR_RETURN(const Json extra, ParseField("messages", message.extra_json()));
-    if (!extra.is_null() && !extra.is_object()) return InvalidField("messages", "has extra_json that is no object");
-    for (const auto& [key, value] : extra.items()) {
-      if (key != "role" && key != "content") json[key] = value;
+    const std::string param = absl::StrCat("messages[", request.messages.size(), "]");
+    BATON_ASSIGN_OR_RETURN(Json extra, ParseField(param, message.extra_json()));
+    if (!extra.is_null()) {
+      if (!extra.is_object()) return InvalidField(param, "has extra_json that is no object");
+      BATON_RETURN_IF_ERROR(NormaliseExtra(param, &extra));
+      for (auto& [key, value] : extra.items()) {
+        if (key != "role" && key != "content") json[key] = std::move(value);
+      }
     }
     request.messages.push_back(std::move(json));
   }
   BATON_ASSIGN_OR_RETURN(request.tools, ParseField("tools", chat.tools_json()));
+  if (!request.tools.is_null()) BATON_RETURN_IF_ERROR(CheckTools(request.tools));
   BATON_ASSIGN_OR_RETURN(request.variables, ParseField("chat_template_kwargs", chat.template_kwargs_json()));
   request.add_generation_prompt = !chat.has_add_generation_prompt() || chat.add_generation_prompt();
   return chat_template.Render(request);

@@ -2,9 +2,11 @@
 #include "common/base/host_port.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 
 namespace baton {
@@ -29,6 +31,14 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   }
   if (host.empty()) host = "0.0.0.0";
   return HostPort{.host = std::string(host), .port = static_cast<uint16_t>(port)};
+}
+
+absl::Status CheckAddress(absl::string_view flag, absl::string_view text) {
+  for (const char* scheme : {"unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:"}) {
+    if (absl::StartsWith(text, scheme)) return absl::OkStatus();
+  }
+  const absl::Status status = ParseHostPort(text).status();
+  return status.ok() ? status : Annotate(status, flag);
 }
 
 std::string FormatHostPort(absl::string_view host, uint16_t port) {

@@ -19,6 +19,11 @@ struct HostPort {
 //   INVALID_ARGUMENT  no port, a port over 65535, or an IPv6 address without brackets.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
+// Whether gRPC can be told to connect to or listen at `text`: HOST:PORT as above, or with a scheme of gRPC's own
+// ("unix:/path", "dns:///name:80"), which is not looked into. gRPC itself would take port 99999 for 34463.
+//   INVALID_ARGUMENT  as ParseHostPort, with `flag` in front.
+absl::Status CheckAddress(absl::string_view flag, absl::string_view text);
+
 // The text that ParseHostPort reads back.
 std::string FormatHostPort(absl::string_view host, uint16_t port);
 

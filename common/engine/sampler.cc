@@ -100,7 +100,8 @@ int32_t Sampler::ArgMax(std::span<const float> x) const {
 int32_t Sampler::Draw(std::span<const float> x, const SamplingState& state) {
   const SamplingParams& params = state.params();
   const float max = *std::ranges::max_element(chunk_max_);
-  const float scale = static_cast<float>(1.0 / params.temperature);
+  // Never 0: a masked logit times that would be no number. At this scale all that is not masked weighs the same.
+  const float scale = std::max(static_cast<float>(1.0 / params.temperature), std::numeric_limits<float>::min());
   const double uniform =
       CounterRng(params.seed, static_cast<uint32_t>(state.choice()), static_cast<uint64_t>(state.position()))
           .NextUniformDouble();

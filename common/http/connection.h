@@ -58,7 +58,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ProcessInput();
   bool AccountBody();
   void Dispatch();
-  void Refuse(int status, absl::string_view message);
+  void Refuse(int status, absl::string_view message, absl::string_view param = "");
   void AwaitRequest();
   void SetDeadline(absl::Duration timeout);
   void ArmTimer();

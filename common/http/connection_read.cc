@@ -114,7 +114,7 @@ void Connection::ProcessInput() {
     if (!AccountBody()) break;
     if (reader_->state() == RequestReader::State::kError) {
       const RequestReader::Error refusal = reader_->error();
-      Refuse(refusal.status, refusal.message);
+      Refuse(refusal.status, refusal.message, refusal.param);
     } else if (reader_->state() == RequestReader::State::kDone) {
       Dispatch();
     } else if (taken == 0) {
@@ -174,7 +174,7 @@ void Connection::Dispatch() {
 }
 
 // Answers what never reached a handler and closes: where the next request would begin is not known.
-void Connection::Refuse(int status, absl::string_view message) {
+void Connection::Refuse(int status, absl::string_view message, absl::string_view param) {
   core_->ReleaseBodyBytes(std::exchange(body_bytes_, 0));
   state_ = State::kLingering;
   input_.clear();
@@ -184,7 +184,7 @@ void Connection::Refuse(int status, absl::string_view message) {
   MutexLock lock(&mutex_);
   keep_alive_ = false;
   head_only_ = false;
-  SendLocked(status, "application/json", HttpErrorBody(status, message), headers);
+  SendLocked(status, "application/json", HttpErrorBody(status, message, param), headers);
 }
 
 void Connection::SetDeadline(absl::Duration timeout) {

@@ -34,9 +34,13 @@ struct HttpRequest {
 // "Not Found" for 404; "Unknown" for a number without a name.
 const char* HttpReason(int status);
 
-// {"error":{"message":...,"type":...,"code":STATUS}}: what the server itself answers when it refuses a request. 4xx are
-// "invalid_request_error", the rest "server_error". Valid UTF-8 whatever `message` holds.
-std::string HttpErrorBody(int status, absl::string_view message);
+// The short name that error bodies have as `code`: "not_found" for 404; "unknown" for a number without one.
+const char* HttpErrorCode(int status);
+
+// {"error":{"message":...,"type":...,"param":...,"code":HttpErrorCode(status)}}, OpenAI's shape: what the server itself
+// answers when it refuses a request. 4xx are "invalid_request_error", the rest "server_error". `param` is the part of the
+// request that is wrong; empty: null. Valid UTF-8 whatever `message` holds.
+std::string HttpErrorBody(int status, absl::string_view message, absl::string_view param = "");
 
 }  // namespace baton
 

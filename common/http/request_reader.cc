@@ -26,6 +26,7 @@ struct RequestReader::Parser : http::request_parser<http::string_body> {};
 
 RequestReader::RequestReader(size_t max_header_bytes, size_t max_body_bytes)
     : max_header_bytes_(std::min<size_t>(max_header_bytes, std::numeric_limits<uint32_t>::max())),
+      max_body_bytes_(max_body_bytes),
       parser_(std::make_unique<Parser>()) {
   parser_->header_limit(static_cast<uint32_t>(max_header_bytes_));
   parser_->body_limit(max_body_bytes);
@@ -49,13 +50,13 @@ size_t RequestReader::Consume(absl::string_view input) {
     input.remove_prefix(used);
     taken += used;
     if (error == http::error::need_more) {
-      if (used == 0 && input.size() > max_header_bytes_ + kFramingBytes) Fail(431, "header or trailer too long");
+      if (used == 0 && input.size() > max_header_bytes_ + kFramingBytes) Fail(431, absl::StrCat("header or trailer over the limit of ", max_header_bytes_, " bytes"), "header");
       break;
     }
     if (error == http::error::header_limit) {
-      Fail(431, absl::StrCat("request header over the limit of ", max_header_bytes_, " bytes"));
+      Fail(431, absl::StrCat("request header over the limit of ", max_header_bytes_, " bytes"), "header");
     } else if (error == http::error::body_limit) {
-      Fail(413, "request body over the limit");
+      FailBodyLimit();
     } else if (error == http::error::bad_version) {
       Fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
     } else if (error) {
@@ -113,9 +114,18 @@ HttpRequest RequestReader::TakeRequest() {
   return std::move(request_);
 }
 
-void RequestReader::Fail(int status, std::string message) {
+// The parser has the length of a body that says how long it is, also when it refuses it; of chunks nobody knows.
+void RequestReader::FailBodyLimit() {
+  const auto length = parser_->content_length();
+  Fail(413,
+       length ? absl::StrCat("request body of ", *length, " bytes is over the limit of ", max_body_bytes_, " bytes")
+              : absl::StrCat("request body is over the limit of ", max_body_bytes_, " bytes"),
+       "body");
+}
+
+void RequestReader::Fail(int status, std::string message, std::string param) {
   state_ = State::kError;
-  error_ = {.status = status, .message = std::move(message)};
+  error_ = {.status = status, .message = std::move(message), .param = std::move(param)};
 }
 
 }  // namespace baton

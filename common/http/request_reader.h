@@ -20,6 +20,7 @@ class RequestReader {
   struct Error {
     int status = 0;  // To answer with, 4xx or 5xx.
     std::string message;
+    std::string param;  // "body" or "header" where a limit was passed; else empty.
   };
 
   RequestReader(size_t max_header_bytes, size_t max_body_bytes);
@@ -45,9 +46,10 @@ class RequestReader {
  private:
   struct Parser;  // Hides Beast, which takes seconds to compile.
   void OnHeader();
-  void Fail(int status, std::string message);
+  void Fail(int status, std::string message, std::string param = "");
+  void FailBodyLimit();
 
-  const size_t max_header_bytes_;
+  const size_t max_header_bytes_, max_body_bytes_;
   const std::unique_ptr<Parser> parser_;
   HttpRequest request_;
   State state_ = State::kHeader;

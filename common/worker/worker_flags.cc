@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/quantity.h"
 #include "common/base/status_macros.h"
@@ -140,6 +141,10 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-memory-share ", options.kv_memory_share, " is outside (0, 1]"));
   }
+  for (const std::string& router : options.routers) BATON_RETURN_IF_ERROR(CheckAddress("--router", router));
+  BATON_RETURN_IF_ERROR(CheckAddress("--listen", options.listen));
+  if (!options.advertise.empty()) BATON_RETURN_IF_ERROR(CheckAddress("--advertise", options.advertise));
+  if (!options.status.empty()) BATON_RETURN_IF_ERROR(CheckAddress("--status", options.status));
   options.max_context = absl::GetFlag(FLAGS_max_context);
   BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv_dtype)));
   options.block_size = absl::GetFlag(FLAGS_block_size);

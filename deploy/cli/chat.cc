@@ -8,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
 #include "deploy/cli/answer.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
@@ -124,9 +125,9 @@ class Chat {
 int RunChat(const ConfigResult& config) {
   InterruptWatch interrupts;
   v1::GenerateRequest request;
-  if (const absl::Status status = SetSampling(config, &request); !status.ok()) {
-    return Fail("chat", status, /*json=*/false, kExitUsage);
-  }
+  absl::Status status = SetSampling(config, &request);
+  if (status.ok()) status = CheckAddress("--router", absl::GetFlag(FLAGS_router));
+  if (!status.ok()) return Fail("chat", status, /*json=*/false, kExitUsage);
   return Chat(request, &interrupts).Run();
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/cli/flags.h"
 
+#include <utility>
+
 #include "absl/flags/flag.h"
 #include "common/base/quantity.h"
 
@@ -52,7 +54,7 @@ ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT of the router's gRPC s
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the router's HTTP API; port 0 takes a free one, empty serves none.");
 ABSL_FLAG(std::string, status, "127.0.0.1:0", "HOST:PORT of the router's /health, /ready and /metrics; port 0 takes a free one.");
 ABSL_FLAG(bool, local_prefill, false, "No prefill workers: every decode worker computes its prompts itself.");
-ABSL_FLAG(std::string, disaggregate, "", "When prompts go to prefill workers: always, adaptive or never; empty: always, or never "
+ABSL_FLAG(std::string, disaggregate, "", "When prompts go to prefill workers: always or never; empty: always, or never "
           "with --local-prefill.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
 ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (grpc).");
@@ -95,9 +97,10 @@ ABSL_FLAG(double, repetition_penalty, 1, "Over 1: tokens of prompt and answer be
 ABSL_FLAG(double, presence_penalty, 0, "Subtracted once from tokens of the answer.");
 ABSL_FLAG(double, frequency_penalty, 0, "Subtracted from tokens of the answer per use.");
 ABSL_FLAG(std::string, logit_bias, "", "JSON object, {\"TOKEN_ID\": bias}.");
+// The first call is at registration, with the default; an empty text after that is one that somebody gave.
 ABSL_FLAG(std::string, stop, "", "Ends the answer before this text. May be given several times.").OnUpdate([] {
-  const std::string text = absl::GetFlag(FLAGS_stop);
-  if (!text.empty()) baton::cli::MutableStopStrings().push_back(text);
+  static bool registered = false;
+  if (std::exchange(registered, true)) baton::cli::MutableStopStrings().push_back(absl::GetFlag(FLAGS_stop));
 });
 ABSL_FLAG(std::string, stop_token_ids, "", "Token ids that end the answer, 1,2,3.");
 ABSL_FLAG(bool, ignore_eos, false, "Go on after the model's end of text.");

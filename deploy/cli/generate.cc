@@ -5,6 +5,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
 #include "common/base/json.h"
 #include "deploy/cli/answer.h"
 #include "deploy/cli/command.h"
@@ -30,6 +31,7 @@ int RunGenerate(const ConfigResult& config) {
   v1::GenerateRequest request;
   absl::Status status = SetPrompt(config, &request);
   if (status.ok()) status = SetSampling(config, &request);
+  if (status.ok()) status = CheckAddress("--router", absl::GetFlag(FLAGS_router));
   if (!status.ok()) return Fail("generate", status, json, kExitUsage);
 
   const bool stream = !json && absl::GetFlag(FLAGS_n) == 1;

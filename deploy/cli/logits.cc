@@ -112,7 +112,13 @@ class Output {
 
 absl::StatusOr<LogitsProbeOptions> OptionsFromFlags(const ConfigResult& config) {
   LogitsProbeOptions options;
+  if (const int top = absl::GetFlag(FLAGS_top); top < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--top ", top, " is under 0"));
+  }
   options.backend_options.num_threads = absl::GetFlag(FLAGS_threads);
+  if (options.backend_options.num_threads < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--threads ", options.backend_options.num_threads, " is under 0"));
+  }
   options.backend_options.isa = absl::GetFlag(FLAGS_isa);
   options.backend_options.activations = absl::GetFlag(FLAGS_activations);
   std::string dtype = absl::GetFlag(FLAGS_kv_dtype);

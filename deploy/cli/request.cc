@@ -4,6 +4,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "deploy/cli/command.h"
@@ -37,6 +38,22 @@ absl::Status SetLogitBias(absl::string_view text, v1::Sampling* sampling) {
 absl::StatusOr<std::string> TextOrInput(const std::string& value) {
   if (value != "-") return value;
   return ReadStandardInput();
+}
+
+// Content as a text, or as a list of text parts, which are joined as the router's HTTP API joins them.
+absl::StatusOr<std::string> ContentText(absl::string_view place, const nlohmann::ordered_json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  const absl::Status error = absl::InvalidArgumentError(
+      absl::StrCat(place, ": 'content' is neither a text, null, nor a list of {\"type\":\"text\",\"text\":...}"));
+  if (!content.is_array() || content.empty()) return error;
+  std::vector<std::string> texts;
+  for (const auto& part : content) {
+    const bool text = part.is_object() && part.contains("type") && part["type"] == "text" && part.contains("text") &&
+                      part["text"].is_string();
+    if (!text) return error;
+    texts.push_back(part["text"].get<std::string>());
+  }
+  return absl::StrJoin(texts, "\n");
 }
 
 // A JSON text that the router hands to the template as it is: checked here, so that the error names the flag.
@@ -91,7 +108,10 @@ absl::Status SetSampling(const ConfigResult& config, v1::GenerateRequest* reques
   request->set_priority(absl::GetFlag(FLAGS_priority));
   request->set_request_id(absl::GetFlag(FLAGS_request_id));
   request->set_skip_special_tokens_off(absl::GetFlag(FLAGS_keep_special));
-  for (const std::string& stop : StopStrings()) request->add_stop(stop);
+  for (const std::string& stop : StopStrings()) {
+    if (stop.empty()) return absl::InvalidArgumentError("--stop: the text is empty");
+    request->add_stop(stop);
+  }
   BATON_ASSIGN_OR_RETURN(const std::vector<int> stop_ids, ParseIntList("--stop-token-ids", absl::GetFlag(FLAGS_stop_token_ids)));
   for (const int id : stop_ids) request->add_stop_token_ids(id);
   return absl::OkStatus();
@@ -133,10 +153,8 @@ absl::Status AddMessages(absl::string_view json, v1::ChatPrompt* chat) {
     message->set_role(item["role"].get<std::string>());
     item.erase("role");
     if (const auto content = item.find("content"); content != item.end()) {
-      if (content->is_string()) {
-        message->set_content(content->get<std::string>());
-      } else if (!content->is_null()) {
-        return absl::InvalidArgumentError(absl::StrCat(place, ": 'content' is neither text nor null"));
+      if (!content->is_null()) {
+        BATON_ASSIGN_OR_RETURN(*message->mutable_content(), ContentText(place, *content));
       }
       item.erase("content");
     }

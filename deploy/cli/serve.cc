@@ -33,6 +33,12 @@ absl::StatusOr<std::string> ProgramFolder() {
 
 absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
   ClusterPlan plan;
+  for (const auto& [flag, value] : {std::pair("--grace", absl::GetFlag(FLAGS_grace)),
+                                    std::pair("--start-timeout", absl::GetFlag(FLAGS_start_timeout))}) {
+    if (value < absl::ZeroDuration()) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " ", absl::FormatDuration(value), " is negative"));
+    }
+  }
   BATON_ASSIGN_OR_RETURN(plan.program_folder, ProgramFolder());
   plan.model = absl::GetFlag(FLAGS_model);
   plan.num_prefill = absl::GetFlag(FLAGS_prefill);
@@ -84,7 +90,9 @@ class Serving {
     if (!ready.ok()) {
       supervisor_.KillAll();
       while (!supervisor_.ended()) supervisor_.Turn(kPoll);
-      return Fail("serve", ready, /*json=*/false);
+      // Our programs say with this code that a value they were handed is wrong.
+      const bool usage = supervisor_.failure() && supervisor_.failure_exit().code == kExitUsage;
+      return Fail("serve", ready, /*json=*/false, usage ? kExitUsage : kExitFailure);
     }
     supervisor_.KeepAlive();
     while (!supervisor_.draining()) {

@@ -7,6 +7,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/host_port.h"
 #include "common/base/json.h"
 #include "deploy/cli/cluster_text.h"
 #include "deploy/cli/command.h"
@@ -19,6 +20,9 @@ namespace {
 
 int RunStatus(const ConfigResult&) {
   const bool json = absl::GetFlag(FLAGS_json);
+  if (const absl::Status status = CheckAddress("--router", absl::GetFlag(FLAGS_router)); !status.ok()) {
+    return Fail("status", status, json, kExitUsage);
+  }
   RouterClient client(absl::GetFlag(FLAGS_router));
   const auto cluster = client.GetCluster(std::min(absl::GetFlag(FLAGS_timeout), absl::Seconds(10)));
   if (!cluster.ok()) return Fail("status", cluster.status(), json);

@@ -119,6 +119,7 @@ void Supervisor::OnExit(Child* child, const ChildExit& exit) {
   }
   if (!keep_alive_) {
     if (!failure_) {
+      failure_exit_ = exit;
       failure_ = absl::StrCat(child->spec.name, " ended with ", Describe(exit), "; its last lines:\n  ",
                               child->tail.empty() ? "(none)" : absl::StrJoin(child->tail, "\n  "));
     }

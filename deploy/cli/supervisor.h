@@ -52,6 +52,8 @@ class Supervisor {
 
   // A child ended before KeepAlive: says which, how, and its last lines.
   std::optional<std::string> failure() const { return failure_; }
+  // How that child ended.
+  const ChildExit& failure_exit() const { return failure_exit_; }
 
   // SIGTERM to stage 0; when it has ended, to the next. A stage that is not done after `stage_timeout` is killed.
   void BeginDrain(absl::Duration stage_timeout);
@@ -98,6 +100,7 @@ class Supervisor {
   absl::Duration stage_timeout_{};
   MonotonicTime stage_deadline_{};
   std::optional<std::string> failure_;
+  ChildExit failure_exit_;
 };
 
 }  // namespace baton::cli

@@ -257,6 +257,14 @@ TEST(Sampler, StopTokensAreMaskedBeforeMinTokens) {
   for (const auto& [id, count] : Histogram(logits, params, 300)) EXPECT_TRUE(id == 0 || id == 3);
   params.top_k = 3;
   for (const auto& [id, count] : Histogram(logits, params, 300)) EXPECT_TRUE(id == 0 || id == 3);
+  // As high a temperature as there is: all that is not masked weighs the same, and nothing is no number.
+  params.temperature = std::numeric_limits<double>::max();
+  for (const int top_k : {0, 3}) {
+    params.top_k = top_k;
+    const auto histogram = Histogram(logits, params, 300);
+    EXPECT_EQ(histogram.size(), 2u);
+    for (const auto& [id, count] : histogram) EXPECT_TRUE((id == 0 || id == 3) && count > 100) << id;
+  }
   params.stop_token_ids = {0, 1, 2, 3};
   EXPECT_GE(Pick(logits, params), 0);  // Nothing else to choose: no empty set.
 }

@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "router/admission.h"
+#include "router/prepared_request.h"
 #include "router/status_details.h"
 #include "router/worker_registry.h"
 #include "tests/support/status_matchers.h"
@@ -168,19 +169,28 @@ TEST_F(RegistryTest, A13MismatchNamesBothValues) {
   EXPECT_THAT(registry_.View()->workers[2]->reason, HasSubstr("vocabulary of 99 tokens, the router's tokenizer has 100"));
 }
 
-TEST(ClusterViewTest, ContextIsWhatEveryWorkerOfAReadyGroupHolds) {
-  const auto worker = [](const std::string& id, internal::WorkerRole role, int context, const std::string& layout = "l") {
-    auto identity = Identity(id, role);
-    identity.set_context_length(context);
-    identity.set_kv_layout(layout);
-    return Info(identity);
-  };
+WorkerInfo WithContext(const std::string& id, internal::WorkerRole role, int context, const std::string& layout = "l") {
+  auto identity = Identity(id, role);
+  identity.set_context_length(context);
+  identity.set_kv_layout(layout);
+  return Info(identity);
+}
+
+TEST(ClusterViewTest, ContextsAreWhatPairsHold) {
   const std::vector<WorkerInfo> workers = {
-      worker("d-1", internal::DECODE, 64), worker("d-2", internal::DECODE, 48), worker("p-1", internal::PREFILL, 32),
-      worker("p-2", internal::PREFILL, 100), worker("p-3", internal::PREFILL, 8, "other")};
-  EXPECT_EQ(BuildClusterView(workers, {})->context_length, 32);
-  EXPECT_EQ(BuildClusterView(workers, {.disaggregate = Disaggregate::kNever})->context_length, 48);
-  EXPECT_EQ(BuildClusterView({workers[0]}, {})->context_length, 0);
+      WithContext("d-1", internal::DECODE, 64), WithContext("d-2", internal::DECODE, 48),
+      WithContext("p-1", internal::PREFILL, 32), WithContext("p-2", internal::PREFILL, 40),
+      WithContext("p-3", internal::PREFILL, 80, "other")};
+  const std::vector<ContextLimit> pairs = {{48, 40}, {64, 40}}, alone = {{48, 48}, {64, 64}};
+  EXPECT_EQ(BuildClusterView(workers, {})->contexts, pairs);
+  EXPECT_EQ(BuildClusterView(workers, {.disaggregate = Disaggregate::kNever})->contexts, alone);
+  EXPECT_EQ(BuildClusterView(workers, {})->context_length(), 64);
+  EXPECT_EQ(BuildClusterView({workers[0]}, {})->context_length(), 0);
+  const ModelLimits limits{.contexts = pairs};
+  EXPECT_EQ(limits.ShortestFor(10), 48);  // What a request without max_tokens gets.
+  EXPECT_EQ(limits.LongestFor(10), 64);
+  EXPECT_EQ(limits.ShortestFor(41), 0);  // No prefill worker takes it.
+  EXPECT_EQ(limits.LongestFor(41), 0);
 }
 
 class AdmissionTest : public ::testing::Test {
@@ -197,7 +207,7 @@ class AdmissionTest : public ::testing::Test {
   Grant Ask(RouteRequest request = {}) {
     grants_.clear();
     request.ticket = ++ticket_;
-    request.num_tokens = 10;
+    if (request.num_tokens == 0) request.num_tokens = 10;
     admission_->Enqueue(request, now_, &grants_);
     return grants_.empty() ? Grant{0, absl::InternalError("waits")} : grants_.back();
   }
@@ -323,6 +333,74 @@ TEST_F(AdmissionTest, ADifferentModelNeverContinuesAText) {
   View({Info(other), Info(other_prefill)});
   EXPECT_EQ(Ask({.resumed = true, .fingerprint = "m"}).ticket, 0u);
   EXPECT_TRUE(Ask({.resumed = true, .fingerprint = "n"}).route.ok());
+}
+
+TEST_F(AdmissionTest, ARequestGoesWhereItFits) {
+  View({WithContext("d-1", internal::DECODE, 64), WithContext("d-2", internal::DECODE, 500),
+        WithContext("p-1", internal::PREFILL, 64), WithContext("p-2", internal::PREFILL, 500)});
+  for (int i = 0; i < 4; ++i) {
+    const Grant grant = Ask({.num_tokens = 100, .total_tokens = 400});
+    ASSERT_TRUE(grant.route.ok());
+    EXPECT_EQ(grant.route->decode, d2);
+    EXPECT_EQ(grant.route->prefill, p2);
+  }
+  // The long ones wait for the long worker; what the short one can take passes them, and leaves the long one alone.
+  EXPECT_EQ(Ask({.num_tokens = 100, .total_tokens = 400}).ticket, 0u);
+  const Grant small = Ask({.num_tokens = 10, .total_tokens = 50});
+  ASSERT_TRUE(small.route.ok()) << small.route.status();
+  EXPECT_EQ(small.route->decode, d1);
+  EXPECT_EQ(Ask({.num_tokens = 10, .total_tokens = 100}).ticket, 0u);
+  const auto refused = Ask({.num_tokens = 10, .total_tokens = 501}).route;
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("needs a context of 501 tokens, the longest left is 500")));
+}
+
+TEST_F(AdmissionTest, WithoutReasonNobodyIsRefused) {
+  View({Info(Identity("d-1", internal::DECODE)), Info(Identity("p-1", internal::PREFILL))});
+  EXPECT_EQ(Ask({.resumed = true, .fingerprint = "gone"}).ticket, 0u);
+  EXPECT_EQ(Ask({.resumed = true, .avoid = {d1}}).ticket, 0u);
+  now_ += absl::Seconds(2);
+  admission_->Tick(now_, &grants_);
+  ASSERT_EQ(grants_.size(), 2u);
+  EXPECT_THAT(grants_[0].route, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("model gone")));
+  EXPECT_THAT(grants_[1].route, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("did not fail this request (1 did)")));
+}
+
+TEST_F(AdmissionTest, WithNothingToPrefillNoPrefillWorkerIsWaitedFor) {
+  View({Info(Identity("d-1", internal::DECODE), 100), Info(Identity("p-1", internal::PREFILL))});
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(Ask().route.ok());
+  EXPECT_EQ(Ask().ticket, 0u);
+  const Grant grant = Ask({.num_tokens = 1, .needs_prefill = false});
+  ASSERT_TRUE(grant.route.ok());
+  EXPECT_EQ(grant.route->decode, d1);
+  EXPECT_FALSE(grant.route->prefill);
+  EXPECT_FALSE(grant.route->probe);
+  EXPECT_EQ(Ask().ticket, 0u);
+  // A prompt that may be cached there is asked after; elsewhere it waits like all.
+  const Grant cached = Ask({.cached_on = d1});
+  ASSERT_TRUE(cached.route.ok());
+  EXPECT_TRUE(cached.route->probe);
+  EXPECT_EQ(Ask({.cached_on = d2}).ticket, 0u);
+}
+
+TEST_F(AdmissionTest, WithPrefillFreeACachedPromptGoesAsAll) {
+  Pair();
+  const Grant grant = Ask({.cached_on = d1});
+  ASSERT_TRUE(grant.route.ok());
+  EXPECT_FALSE(grant.route->probe);
+  EXPECT_EQ(grant.route->prefill, p1);
+}
+
+TEST_F(AdmissionTest, RecoveriesGoBeforeAllAndPastThePrefillSlots) {
+  View({Info(Identity("d-1", internal::DECODE), 6), Info(Identity("p-1", internal::PREFILL))});
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(Ask().route.ok());
+  EXPECT_EQ(Ask({.resumed = true}).ticket, 0u);
+  EXPECT_TRUE(Ask({.resumed = true, .recovering = true}).route.ok());
+  EXPECT_TRUE(Ask({.resumed = true, .recovering = true}).route.ok());
+  EXPECT_EQ(Ask({.resumed = true, .recovering = true}).ticket, 0u);  // Decode's slots are its own.
+  grants_.clear();
+  admission_->Release(d1, 10, false, now_, &grants_);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].ticket, ticket_);
 }
 
 TEST_F(AdmissionTest, A38LoadIsSpreadEvenly) {

@@ -105,7 +105,7 @@ TEST_F(GenerationServiceTest, BadInputNamesFieldValueAndBoundBeforeAnyWork) {
     return request;
   };
   expect(with([](auto& r) { r.set_model("other"); }), {"other"}, grpc::NOT_FOUND);
-  expect(with([](auto& r) { r.mutable_sampling()->set_temperature(-0.1); }), {"temperature", "-0.1", "[0, inf)"});
+  expect(with([](auto& r) { r.mutable_sampling()->set_temperature(-0.1); }), {"temperature", "-0.1", "at least 0"});
   expect(with([](auto& r) { r.mutable_sampling()->set_temperature(std::nan("")); }), {"temperature", "nan"});
   expect(with([](auto& r) { r.mutable_sampling()->set_top_p(0); }), {"top_p", "(0, 1]"});
   expect(with([](auto& r) { r.mutable_sampling()->set_top_k(-2); }), {"top_k", "-2"});

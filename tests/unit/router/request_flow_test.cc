@@ -259,6 +259,64 @@ TEST_F(FlowTest, RouteWithoutPrefillStartsLocally) {
   EXPECT_EQ(Credits(), 0);
 }
 
+TEST_F(FlowTest, AProbeThatLandsAtOnceNeedsNoPrefillWorker) {
+  Begin();
+  ++credits_[kD1];
+  Do([&](auto* a) { flow_->OnRoute(ticket_, Route{.decode = kD1, .probe = true, .group = {"m", "l"}, .num_tokens = 10}, now_, a); });
+  EXPECT_FALSE(Last(Kind::kOpenDecode).prefill_locally);
+  Landed(1, 0, "");
+  Token(1, 0, true);
+  EXPECT_TRUE(ends_.at(0).ok());
+  EXPECT_EQ(flow_->summary().reason, "cached");
+  EXPECT_EQ(Credits(), 0);
+}
+
+TEST_F(FlowTest, AProbeThatMissesSeeksAPrefillWorkerAndIsNoRecovery) {
+  Begin();
+  ++credits_[kD1];
+  Do([&](auto* a) { flow_->OnRoute(ticket_, Route{.decode = kD1, .probe = true, .group = {"m", "l"}, .num_tokens = 10}, now_, a); });
+  Landing(1, 1);
+  EXPECT_THAT(last_, ElementsAre(Kind::kAcquire));
+  EXPECT_EQ(flow_->state(), RequestFlow::State::kRetry);
+  RouteRequest request;
+  flow_->FillRouteRequest(&request);
+  EXPECT_TRUE(request.prefill_only);
+  Grant({}, kP1);
+  EXPECT_THAT(last_, ElementsAre(Kind::kSendAttempt));
+  Landing(1, 2);
+  EXPECT_EQ(Last(Kind::kOpenPrefill).worker, kP1);
+  PrefillDone(1, 2);
+  Landed(1, 2);
+  Token(1, 0, true);
+  EXPECT_TRUE(ends_.at(0).ok());
+  EXPECT_EQ(flow_->summary().recoveries, 0);
+  EXPECT_EQ(Credits(), 0);
+}
+
+TEST_F(FlowTest, OneTokenNeedsNoPrefillAndARunningStreamIsARecovery) {
+  RequestFlow one(options_, 1, PhaseClock(Phase::kTokenise, now_));
+  RouteRequest request;
+  one.FillRouteRequest(&request);
+  EXPECT_FALSE(request.needs_prefill);
+  flow_->FillRouteRequest(&request);
+  EXPECT_TRUE(request.needs_prefill);
+  EXPECT_FALSE(request.recovering);
+  Run();
+  Token(1, 0);
+  DecodeEof(1);
+  flow_->FillRouteRequest(&request);
+  EXPECT_TRUE(request.recovering);
+}
+
+TEST_F(FlowTest, AnExtendedPlaceInTheQueueIsKept) {
+  Begin();
+  Do([&](auto*) { flow_->ExtendQueue(now_ + 2 * options_.queue_timeout); });
+  Timer(options_.queue_timeout);
+  EXPECT_TRUE(ends_.empty());
+  Timer(options_.queue_timeout);
+  EXPECT_EQ(ends_.at(0).code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(FlowTest, QueueTimeoutEndsResourceExhausted) {
   Begin();
   Timer(options_.queue_timeout);

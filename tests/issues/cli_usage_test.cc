@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wrong arguments of `baton` are exit code 2 with the flag and its value, whoever finds them: `baton` or a program it starts.
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/local_cluster.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(CliUsage, WrongValuesAreExitCodeTwo) {
+  const std::string model = WriteTempFile("tiny.gguf", TinyModel().Build());
+  const std::vector<std::string> serve = {"serve", "--model=" + model, "--grpc=127.0.0.1:0", "--http=", "--kv-memory=4MiB"};
+  const struct {
+    std::vector<std::string> args;
+    const char* message;
+    bool serves = false;
+  } cases[] = {
+      {{"status", "--router=127.0.0.1:99999"}, "--router: address '127.0.0.1:99999'"},
+      {{"generate", "--prompt=x", "--router=127.0.0.1:99999"}, "the port must be a number from 0 to 65535"},
+      {{"chat", "--router=nowhere"}, "expected HOST:PORT"},
+      {{"generate", "--prompt=x", "--stop=", "--router=127.0.0.1:1"}, "--stop: the text is empty"},
+      {{"generate", "--prompt=x", "--stop=a", "--stop=", "--router=127.0.0.1:1"}, "--stop: the text is empty"},
+      {{"logits", "--model=" + model, "--prompt-ids=1", "--top=-1"}, "--top -1 is under 0"},
+      {{"logits", "--model=" + model, "--prompt-ids=1", "--threads=-1"}, "--threads -1 is under 0"},
+      {{"--prefill=65"}, "--prefill 65 is outside 0 to 64", true},
+      {{"--disaggregate=sometimes"}, "--disaggregate sometimes is none of", true},
+      {{"--grace=-1s"}, "--grace -1s is negative", true},
+      {{"--kv-dtype=f8"}, "--kv-dtype f8 is none of", true},
+      {{"--threads=-1"}, "--threads -1 is outside", true},
+      {{"--log-level=loud"}, "--log-level loud", true},
+      {{"--router-flags=--policy=best"}, "route policy best is unknown", true},
+      {{"--router-flags=--queue-timeout=-1s"}, "--queue-timeout -1s is negative", true},
+      {{"--router-flags=--template-processes=0"}, "--template-processes 0 is below 1", true},
+      {{"--prefill-flags=--advertise=here:99999"}, "--advertise: address 'here:99999'", true},
+  };
+  for (const auto& c : cases) {
+    std::vector<std::string> args = c.serves ? serve : std::vector<std::string>();
+    args.insert(args.end(), c.args.begin(), c.args.end());
+    SCOPED_TRACE(absl::StrJoin(args, " "));
+    const Finished finished = RunBaton(args);
+    EXPECT_EQ(finished.exit.code, 2) << finished.output;
+    EXPECT_THAT(finished.output, HasSubstr(c.message));
+  }
+}
+
+TEST(CliUsage, HelpOffersWhatIsAccepted) {
+  const std::string help = RunBaton({"serve", "--help"}).output;
+  ASSERT_THAT(help, HasSubstr("--disaggregate"));
+  // Either both or neither.
+  const Finished adaptive = RunBaton({"serve", "--model=/no/such/model", "--disaggregate=adaptive", "--grpc=127.0.0.1:0", "--http="});
+  const bool refused = adaptive.output.find("--disaggregate adaptive") != std::string::npos;
+  if (refused) EXPECT_THAT(help, Not(HasSubstr("adaptive")));
+}
+
+}  // namespace
+}  // namespace baton::testing

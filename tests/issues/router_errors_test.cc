@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client is told: the same thing in both APIs, in the shape that OpenAI's clients read, with value, bound and field.
+#include "absl/strings/str_cat.h"
+#include "router/prepared_request.h"
+#include "tests/unit/router/service_fixture.h"
+
+namespace baton::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RouterErrorsTest : public ServiceTest {
+ protected:
+  void Workers(int context = 64) {
+    for (const auto& [id, role] : {std::pair("p-1", internal::PREFILL), std::pair("d-1", internal::DECODE)}) {
+      workers_.push_back(StubWorker::Start({.id = id,
+                                            .role = role,
+                                            .router = router_->grpc_address(),
+                                            .context_length = context,
+                                            .script = {.tokens = Bytes("hello")}}));
+      ASSERT_NE(workers_.back(), nullptr);
+    }
+    ASSERT_TRUE(WaitUntil([&] { return router_->core()->Ready().ok(); }));
+  }
+  static nlohmann::json Error(const HttpResponse& response) {
+    auto json = ParseJson(response.body);
+    EXPECT_TRUE(json.ok()) << response.body;
+    return json.ok() ? (*json)["error"] : nlohmann::json();
+  }
+  HttpResponse Fetch(const std::string& method, const std::string& path, HttpHeaders headers = {}, const std::string& body = "") {
+    auto response = HttpFetch(
+        {.address = router_->http_address(), .method = method, .target = path, .headers = std::move(headers), .body = body});
+    EXPECT_TRUE(response.ok()) << response.status();
+    return response.ok() ? *response : HttpResponse();
+  }
+};
+
+TEST_F(RouterErrorsTest, TheLimitOfRequestsIsTheClientsAlone) {
+  RouterOptions options;
+  options.core.max_request_bytes = 100;
+  StartRouter(options);
+  Workers();  // Their identities are longer than that.
+  EXPECT_EQ(Generate(Text("abc")).text, "hello");
+  const Answer grpc = Generate(Text(std::string(120, 'x')));
+  EXPECT_EQ(grpc.status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(grpc.status.error_message(), HasSubstr("is over the limit of 100 bytes (--max-request-bytes)"));
+  EXPECT_THAT(grpc.status.error_message(), HasSubstr("request of 12"));
+  const HttpResponse http = Post("/v1/completions", absl::StrCat(R"({"prompt":")", std::string(120, 'x'), R"("})"));
+  EXPECT_EQ(http.status, 413);
+  EXPECT_EQ(Error(http)["message"], "request body of 133 bytes is over the limit of 100 bytes");
+  EXPECT_EQ(Error(http)["param"], "body");
+  EXPECT_EQ(Error(http)["type"], "invalid_request_error");
+  EXPECT_EQ(Error(http)["code"], "request_too_large");
+}
+
+TEST_F(RouterErrorsTest, CodesAreWords) {
+  Workers();
+  const HttpResponse path = Post("/v1/embeddings", "{}");
+  EXPECT_EQ(path.status, 404);
+  EXPECT_EQ(Error(path)["code"], "unknown_url");
+  EXPECT_THAT(Error(path)["message"].get<std::string>(), HasSubstr("POST /v1/embeddings"));
+  for (const char* model_path : {"/v1/models/other", "/v1/models/"}) EXPECT_EQ(Error(Get(model_path))["code"], "model_not_found");
+  const HttpResponse model = Post("/v1/completions", R"({"prompt":"abc","model":"other"})");
+  EXPECT_EQ(model.status, 404);
+  EXPECT_EQ(Error(model)["code"], "model_not_found");
+  EXPECT_EQ(Error(model)["param"], "model");
+  for (const auto& [method, target] : {std::pair("GET", "/v1/completions"), std::pair("DELETE", "/v1/models"), std::pair("PUT", "/health")}) {
+    const HttpResponse wrong = Fetch(method, target);
+    EXPECT_EQ(wrong.status, 405) << target;
+    EXPECT_EQ(Error(wrong)["code"], "method_not_supported") << target;
+    EXPECT_TRUE(FindHeader(wrong.headers, "allow").has_value()) << target;
+  }
+}
+
+TEST_F(RouterErrorsTest, AMalformedRequestIdIsRefusedNotDropped) {
+  Workers();
+  for (const std::string bad : {"a b", "caf\xc3\xa9", "tab\there"}) {
+    v1::GenerateRequest request = Text("abc");
+    request.set_request_id(bad);
+    const Answer answer = Generate(request);
+    EXPECT_EQ(answer.status.error_code(), grpc::INVALID_ARGUMENT) << bad;
+    EXPECT_THAT(answer.status.error_message(), HasSubstr("request_id has other characters than visible ASCII"));
+    const HttpResponse http = Fetch("POST", "/v1/completions", {{"X-Request-Id", bad}}, R"({"prompt":"abc"})");
+    EXPECT_EQ(http.status, 400) << bad;
+    EXPECT_EQ(Error(http)["param"], "X-Request-Id");
+  }
+  v1::GenerateRequest request = Text("abc");
+  request.set_request_id(std::string(129, 'x'));
+  EXPECT_THAT(Generate(request).status.error_message(), HasSubstr("has 129 characters, it must be 1 to 128"));
+  const HttpResponse good = Fetch("POST", "/v1/completions", {{"X-Request-Id", "id-7"}}, R"({"prompt":"abc"})");
+  EXPECT_EQ(good.status, 200);
+  EXPECT_EQ(FindHeader(good.headers, "x-request-id").value_or(""), "id-7");
+  EXPECT_EQ(Fetch("POST", "/v1/completions", {{"X-Request-Id", ""}}, R"({"prompt":"abc"})").status, 200);
+}
+
+TEST_F(RouterErrorsTest, TemperatureIsAnyFiniteNumber) {
+  Workers();
+  for (const double good : {0.0, 1e-320, 2.0, 1e308, std::numeric_limits<double>::max()}) {
+    v1::GenerateRequest request = Text("abc");
+    request.mutable_sampling()->set_temperature(good);
+    EXPECT_TRUE(Generate(request).status.ok()) << good;
+  }
+  for (const double bad : {-0.1, -1e-320, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    v1::GenerateRequest request = Text("abc");
+    request.mutable_sampling()->set_temperature(bad);
+    EXPECT_THAT(Generate(request).status.error_message(), HasSubstr("is not a finite number of at least 0")) << bad;
+  }
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"abc","temperature":1e308})").status, 200);
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"abc","temperature":1e309})").status, 400);
+}
+
+TEST_F(RouterErrorsTest, ToolsAndToolCallsAreChecked) {
+  Workers(1024);
+  const std::pair<const char*, const char*> bad_tools[] = {
+      {"7", "tools"},
+      {"[7]", "tools[0]"},
+      {R"([{"type":1,"function":{"name":"f"}}])", "tools[0].type"},
+      {R"([{"type":"function","function":"f"}])", "tools[0].function"},
+      {R"([{"type":"function","function":{}}])", "tools[0].function.name"},
+      {R"([{"type":"function","function":{"name":"f","parameters":[]}}])", "tools[0].function.parameters"},
+      {R"([{"name":"f"},{"name":1}])", "tools[1].name"}};
+  const std::string messages = R"("messages":[{"role":"user","content":"x"}],"max_tokens":1)";
+  for (const auto& [tools, param] : bad_tools) {
+    const HttpResponse response = Post("/v1/chat/completions", absl::StrCat("{", messages, R"(,"tools":)", tools, "}"));
+    EXPECT_EQ(response.status, 400) << tools;
+    EXPECT_EQ(Error(response)["param"], param) << tools;
+  }
+  for (const char* good : {"[]", "null", R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])"}) {
+    EXPECT_EQ(Post("/v1/chat/completions", absl::StrCat("{", messages, R"(,"tools":)", good, "}")).status, 200) << good;
+  }
+  const std::pair<const char*, const char*> bad_calls[] = {
+      {"7", "messages[0].tool_calls"},
+      {"[7]", "messages[0].tool_calls[0]"},
+      {"[{}]", "messages[0].tool_calls[0].function"},
+      {R"([{"function":{"name":7}}])", "messages[0].tool_calls[0].function.name"},
+      {R"([{"id":7,"function":{"name":"f"}}])", "messages[0].tool_calls[0].id"},
+      {R"([{"function":{"name":"f","arguments":7}}])", "messages[0].tool_calls[0].function.arguments"}};
+  for (const auto& [calls, param] : bad_calls) {
+    const HttpResponse response = Post(
+        "/v1/chat/completions", absl::StrCat(R"({"messages":[{"role":"assistant","tool_calls":)", calls, R"(}],"max_tokens":1})"));
+    EXPECT_EQ(response.status, 400) << calls;
+    EXPECT_EQ(Error(response)["param"], param) << calls;
+  }
+}
+
+TEST_F(RouterErrorsTest, AHugeChatIsRefusedByItsSizeBeforeTheTemplateSeesIt) {
+  Workers();
+  v1::GenerateRequest request;
+  for (const char* role : {"user", "user"}) {  // The template refuses this; the size comes first.
+    auto* message = request.mutable_chat()->add_messages();
+    message->set_role(role);
+    message->set_content(std::string(300, 'x'));
+  }
+  ServedModel model = router_->core()->model;
+  model.max_token_bytes = 1;
+  const ModelLimits limits{.contexts = {{.total = 64, .prompt = 64}}, .vocab_size = 300};
+  const absl::Status status = CheckPromptLength(request, model, limits);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("messages has 600 bytes, which are at least 150 tokens; the model's context is 64"));
+  request.mutable_token_ids()->mutable_ids()->Resize(64, 1);
+  EXPECT_THAT(std::string(CheckPromptLength(request, model, limits).message()), HasSubstr("prompt has 64 tokens"));
+  request.mutable_token_ids()->mutable_ids()->Resize(63, 1);
+  EXPECT_TRUE(CheckPromptLength(request, model, limits).ok());
+}
+
+}  // namespace
+}  // namespace baton::testing
