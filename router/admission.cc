@@ -19,7 +19,13 @@ constexpr int kRecoverySlots = 4;
 
 int64_t TotalTokens(const RouteRequest& request) { return std::max(request.num_tokens, request.total_tokens); }
 
-bool IsLight(const RouteRequest& request) { return !request.needs_prefill || request.cached_on; }
+// Of a worker that has computed no prompt yet: of the order of a small model on a few cores.
+constexpr double kUnknownMsPerToken = 1;
+
+double PrefillMsPerToken(const WorkerInfo& worker) {
+  const double rate = worker.load.prefill().tokens_per_second();
+  return rate > 0 ? 1000 / rate : kUnknownMsPerToken;
+}
 
 absl::Status MustWait() { return absl::ResourceExhaustedError("no credit"); }
 
@@ -68,6 +74,12 @@ Admission::Queue::iterator Admission::Erase(Queue::iterator it) {
   return queue_.erase(it);
 }
 
+// No prefill worker is needed, or only perhaps.
+bool Admission::IsLight(const RouteRequest& request) const {
+  if (!request.needs_prefill || request.cached_on) return true;
+  return options_.disaggregate == Disaggregate::kAdaptive && request.num_tokens - 1 <= options_.placement.short_tokens;
+}
+
 void Admission::Forget(uint64_t ticket) {
   for (auto it = queue_.begin(); it != queue_.end(); ++it) {
     if (it->second.request.ticket != ticket) continue;
@@ -110,6 +122,7 @@ void Admission::SetView(std::shared_ptr<const ClusterView> view, MonotonicTime n
       it->second.load_sequence = worker->load_sequence;
       it->second.refused = false;
       it->second.tokens_since_report = 0;
+      if (worker->load.waiting() == 0) it->second.local_tokens = 0;
     }
     ++it;
   }
@@ -197,6 +210,8 @@ absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
     route.reason = "never";
   } else if (!request.needs_prefill) {
     route.reason = "nothing to prefill";
+  } else if (options_.disaggregate == Disaggregate::kAdaptive) {
+    return TryAdaptive(request, *decode);
   } else if (const WorkerInfo* prefill = Choose(internal::PREFILL, request, &route.group)) {
     route.prefill = prefill->ref;
     route.reason = "always";
@@ -207,6 +222,46 @@ absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
   }
   Take(route.decode, request.num_tokens);
   return route;
+}
+
+absl::StatusOr<Route> Admission::TryAdaptive(const RouteRequest& request, const WorkerInfo& decode) {
+  Route route{.decode = decode.ref, .group = decode.group(), .num_tokens = request.num_tokens};
+  const WorkerInfo* free = Choose(internal::PREFILL, request, &route.group);
+  const WorkerInfo* prefill = free;
+  for (const auto& worker : view_->workers) {  // The least loaded, when none has a credit.
+    if (free != nullptr || !Suits(*worker, internal::PREFILL, request, &route.group)) continue;
+    if (prefill == nullptr || open_calls(worker->ref) < open_calls(prefill->ref)) prefill = worker.get();
+  }
+  if (prefill == nullptr) {
+    route.reason = "no prefill worker";
+  } else {
+    route.costs = Costs(decode, *prefill);
+    route.costs->prefill_available = free != nullptr;
+    const Placement placement = PlacePrefill(options_.placement, *route.costs, request.num_tokens - 1, /*num_cached=*/0);
+    route.reason = PlacementReasonName(placement.reason);
+    if (!placement.locally) {
+      if (free == nullptr) return MustWait();
+      route.prefill = free->ref;
+      Take(route.prefill, request.num_tokens);
+    }
+  }
+  Take(route.decode, request.num_tokens);
+  if (!route.prefill) accounts_[route.decode].local_tokens += request.num_tokens;
+  return route;
+}
+
+PlacementCosts Admission::Costs(const WorkerInfo& decode, const WorkerInfo& prefill) const {
+  PlacementCosts costs;
+  costs.local_ms_per_token = PrefillMsPerToken(decode);
+  costs.remote_ms_per_token = PrefillMsPerToken(prefill);
+  costs.local_streams = std::max<int>(decode.load.running(), open_calls(decode.ref));
+  if (auto it = accounts_.find(decode.ref); it != accounts_.end()) {
+    costs.local_backlog_ms = static_cast<double>(it->second.local_tokens) * costs.local_ms_per_token;
+  }
+  if (auto it = accounts_.find(prefill.ref); it != accounts_.end()) {
+    costs.remote_backlog_ms = static_cast<double>(it->second.open_tokens) * costs.remote_ms_per_token;
+  }
+  return costs;
 }
 
 absl::StatusOr<Route> Admission::TryCached(const RouteRequest& request) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -12,12 +13,14 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "router/cluster_view.h"
+#include "router/prefill_placement.h"
 #include "router/route_policy.h"
 
 namespace baton {
 
 struct AdmissionOptions {
   Disaggregate disaggregate = Disaggregate::kAlways;
+  PlacementOptions placement;  // kAdaptive.
   size_t max_queue = 1024;  // New requests that wait. Requests that ran before (recoveries, retries) always may.
   // How long a request that ran before waits while there is no worker at all for it.
   absl::Duration outage_timeout = absl::Milliseconds(1500);
@@ -46,8 +49,10 @@ struct Route {
   WorkerRef prefill;  // None: decode prefills locally, unless `probe`.
   bool probe = false;  // Decode is asked for a landing first; if it is not complete, a prefill worker is sought then.
   GroupKey group;
-  std::string reason;  // For the timeline: "always", "never", "no prefill worker".
+  std::string reason;  // For the timeline: "always", "never", "no prefill worker", or a PlacementReasonName.
   int64_t num_tokens = 0;  // The size of each credit, for Release.
+  // kAdaptive, with `prefill`: what it was chosen by, to be judged again once decode has said what it has cached.
+  std::optional<PlacementCosts> costs;
 };
 
 struct Grant {
@@ -99,6 +104,7 @@ class Admission {
     int open_calls = 0;
     int64_t open_tokens = 0;
     int64_t tokens_since_report = 0;  // Of calls opened since the worker last said what is free.
+    int64_t local_tokens = 0;  // Of prompts that it was given to compute, until it reports that none waits.
     bool refused = false;
     uint64_t load_sequence = 0;  // The report that the two above refer to.
   };
@@ -110,6 +116,9 @@ class Admission {
   void Pump(MonotonicTime now, std::vector<Grant>* grants);
   // A route, UNAVAILABLE when waiting is pointless, or RESOURCE_EXHAUSTED when it has to wait.
   absl::StatusOr<Route> TryRoute(const RouteRequest& request);
+  absl::StatusOr<Route> TryAdaptive(const RouteRequest& request, const WorkerInfo& decode);
+  PlacementCosts Costs(const WorkerInfo& decode, const WorkerInfo& prefill) const;
+  bool IsLight(const RouteRequest& request) const;
   absl::StatusOr<Route> TryPrefillOnly(const RouteRequest& request);
   absl::StatusOr<Route> TryCached(const RouteRequest& request);
   std::vector<RouteCandidate> Candidates(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) const;

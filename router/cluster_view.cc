@@ -72,7 +72,7 @@ std::vector<ContextLimit> ContextLimits(const std::vector<WorkerInfo>& workers, 
   for (const WorkerInfo& decode : workers) {
     if (!decode.is_decode() || !decode.ready()) continue;
     ContextLimit limit{.total = decode.identity.context_length(), .prompt = decode.identity.context_length()};
-    if (options.disaggregate != Disaggregate::kNever) {
+    if (options.disaggregate == Disaggregate::kAlways) {
       limit.prompt = 0;
       for (const WorkerInfo& prefill : workers) {
         if (!prefill.is_prefill() || !prefill.usable || prefill.group() != decode.group()) continue;

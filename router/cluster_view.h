@@ -13,7 +13,8 @@
 
 namespace baton {
 
-enum class Disaggregate { kAlways, kNever };
+// Where prompts are prefilled: on prefill workers, on decode workers, or where it is sooner (prefill_placement.h).
+enum class Disaggregate { kAlways, kAdaptive, kNever };
 
 // One run of one worker process. Credits, streams and prefill calls belong to it, never to a name or an address alone.
 struct WorkerRef {
@@ -52,7 +53,7 @@ struct WorkerInfo {
 // What a pair of a decode worker and the prefill workers of its group can hold.
 struct ContextLimit {
   int total = 0;   // Prompt and answer together: the decode worker's.
-  int prompt = 0;  // The most that one of the prefill workers takes; with `never` the same as total.
+  int prompt = 0;  // The most that one of the prefill workers takes; unless `always` the same as total.
   friend auto operator<=>(const ContextLimit&, const ContextLimit&) = default;
 };
 

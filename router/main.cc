@@ -27,7 +27,8 @@ ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Larges
 ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are.");
 ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; empty: a short name from the file's.");
 ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
-ABSL_FLAG(std::string, disaggregate, "always", "Where prompts are prefilled: always (on prefill workers) or never (on decode workers).");
+ABSL_FLAG(std::string, disaggregate, "always", 
+          "Where prompts are prefilled: always (on prefill workers), never (on decode workers) or adaptive (where it is sooner).");
 ABSL_FLAG(std::string, policy, "least_loaded", "How workers are chosen: least_loaded or round_robin.");
 ABSL_FLAG(int, max_queue, 1024, "Requests that may wait for a worker; more are refused.");
 ABSL_FLAG(absl::Duration, queue_timeout, absl::Seconds(30), "How long a request waits for a worker.");
@@ -112,9 +113,9 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   if (mode == "never") {
     options.core.disaggregate = baton::Disaggregate::kNever;
   } else if (mode == "adaptive") {
-    return absl::UnimplementedError("--disaggregate adaptive is not built yet: one of always, never");
+    options.core.disaggregate = baton::Disaggregate::kAdaptive;
   } else if (mode != "always") {
-    return absl::InvalidArgumentError(absl::StrCat("--disaggregate ", mode, " is not one of always, never"));
+    return absl::InvalidArgumentError(absl::StrCat("--disaggregate ", mode, " is not one of always, adaptive, never"));
   }
   BATON_RETURN_IF_ERROR(CheckValues());
   const int max_queue = absl::GetFlag(FLAGS_max_queue), attempts = absl::GetFlag(FLAGS_prefill_attempts);

@@ -45,7 +45,7 @@ void RequestFlow::OnRoute(uint64_t ticket, absl::StatusOr<Route> route, Monotoni
     if (!route.ok()) return End(route.status(), now, actions);
     StartStream(*route, now, actions);
   } else if (state_ == State::kRetry) {
-    if (!route.ok()) return PrefillLocally(now, actions);
+    if (!route.ok()) return PrefillLocally(kNoPrefillWorker, now, actions);
     StartAttempt(*route, now, actions);
   }
 }
@@ -96,7 +96,7 @@ void RequestFlow::OnTimer(MonotonicTime now, FlowActions* actions) {
       return OnAttemptFailed(route_.prefill, status, false, now, actions);
     }
     case State::kRetry:
-      return PrefillLocally(now, actions);
+      return PrefillLocally(kNoPrefillWorker, now, actions);
     case State::kRunning:
       if (finished_) return End(absl::OkStatus(), now, actions);
       disliked_ = {route_.decode};
@@ -180,13 +180,13 @@ void RequestFlow::SeekPrefill(MonotonicTime now, FlowActions* actions) {
   Acquire(actions);
 }
 
-void RequestFlow::PrefillLocally(MonotonicTime now, FlowActions* actions) {
+void RequestFlow::PrefillLocally(absl::string_view reason, MonotonicTime now, FlowActions* actions) {
   ForgetAcquire(actions);
   route_.prefill = {};
   local_ = true;
   ++attempt_;
   ++summary_.attempts;
-  summary_.reason = "no prefill worker left";
+  summary_.reason = std::string(reason);
   actions->push_back({.kind = FlowAction::Kind::kSendPrefillLocally, .stream = stream_, .attempt = attempt_});
   state_ = State::kPrefill;
   deadline_ = now + options_.transfer_timeout;

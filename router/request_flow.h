@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "baton/internal/decode.pb.h"
 #include "baton/internal/prefill.pb.h"
@@ -19,11 +20,15 @@
 
 namespace baton {
 
+// Why decode has to compute a prompt that was meant for a prefill worker, in the timeline.
+inline constexpr absl::string_view kNoPrefillWorker = "no prefill worker left";
+
 struct FlowOptions {
   int prefill_attempts = 2;  // Per stream, then decode prefills locally.
   int max_deaths = 2;        // So many worker deaths end a request: it may be what kills them.
   int max_streams = 4;       // Streams opened before giving up; refusals do not count.
   int max_refusals = 64;
+  PlacementOptions placement;  // For routes that have costs.
   absl::Duration queue_timeout = absl::Seconds(30);
   absl::Duration landing_timeout = absl::Seconds(10);
   absl::Duration transfer_timeout = absl::Seconds(120);
@@ -158,7 +163,8 @@ class RequestFlow {
   void StartStream(const Route& route, MonotonicTime now, FlowActions* actions);
   void StartAttempt(const Route& route, MonotonicTime now, FlowActions* actions);
   void SeekPrefill(MonotonicTime now, FlowActions* actions);
-  void PrefillLocally(MonotonicTime now, FlowActions* actions);
+  // `reason`: for the timeline.
+  void PrefillLocally(absl::string_view reason, MonotonicTime now, FlowActions* actions);
   void Requeue(const absl::Status& why, bool recovery, MonotonicTime now, FlowActions* actions);
   // False when the request ended with this death.
   bool CountDeath(const WorkerRef& worker, const absl::Status& why, MonotonicTime now, FlowActions* actions);

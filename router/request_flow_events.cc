@@ -147,6 +147,14 @@ void RequestFlow::OnLanding(const internal::LandingEvent& landing, MonotonicTime
     return OnAttemptFailed({}, absl::UnavailableError("the prefill worker left before it was asked"), /*death=*/false, now,
                            actions);
   }
+  if (route_.costs) {
+    const Placement placement =
+        PlacePrefill(options_.placement, *route_.costs, num_tokens() - 1, landing.first_missing_token());
+    if (placement.locally) {
+      ReturnReservedPrefill(actions);
+      return PrefillLocally(PlacementReasonName(placement.reason), now, actions);
+    }
+  }
   const WorkerRef worker = std::exchange(reserved_prefill_, WorkerRef());
   prefill_calls_[{stream_, attempt_}] = {.worker = worker, .num_tokens = route_.num_tokens};
   state_ = State::kPrefill;
@@ -277,7 +285,7 @@ void RequestFlow::OnAttemptFailed(const WorkerRef& worker, const absl::Status& s
   if (worker) disliked_ = {worker};
   ++summary_.recoveries;
   actions->push_back({.kind = FlowAction::Kind::kRecovery, .detail = "prefill"});
-  if (prefill_attempts_ >= options_.prefill_attempts) return PrefillLocally(now, actions);
+  if (prefill_attempts_ >= options_.prefill_attempts) return PrefillLocally(kNoPrefillWorker, now, actions);
   SeekPrefill(now, actions);
 }
 

@@ -18,6 +18,7 @@ constexpr absl::Duration kMaxTick = absl::Milliseconds(100);
 AdmissionOptions MakeAdmissionOptions(const RouterCoreOptions& options) {
   AdmissionOptions admission = options.admission;
   admission.disaggregate = options.disaggregate;
+  admission.placement = options.flow.placement;
   return admission;
 }
 

@@ -78,8 +78,9 @@ const std::vector<std::string>& ForwardedTo(absl::string_view program) {
 absl::StatusOr<std::vector<ChildSpec>> PlanCluster(const ClusterPlan& plan) {
   BATON_RETURN_IF_ERROR(CheckCount("--prefill", plan.num_prefill, 0));
   BATON_RETURN_IF_ERROR(CheckCount("--decode", plan.num_decode, 1));
-  if (!plan.disaggregate.empty() && plan.disaggregate != "always" && plan.disaggregate != "never") {
-    return absl::InvalidArgumentError(absl::StrCat("--disaggregate ", plan.disaggregate, " is none of always, never"));
+  if (!plan.disaggregate.empty() && plan.disaggregate != "always" && plan.disaggregate != "adaptive" &&
+      plan.disaggregate != "never") {
+    return absl::InvalidArgumentError(absl::StrCat("--disaggregate ", plan.disaggregate, " is none of always, adaptive, never"));
   }
   const bool needs_prefill = !plan.local_prefill && plan.disaggregate != "never";
   if (needs_prefill && plan.num_prefill == 0) {

@@ -238,6 +238,60 @@ TEST_F(AdmissionTest, GrantsAPairAndCountsCredits) {
   EXPECT_EQ(admission_->open_calls(d1), 4);
 }
 
+class AdaptiveAdmissionTest : public AdmissionTest {
+ protected:
+  // d-1 generates for `streams`, p-1 has a credit for one call; both compute a token in 1 ms.
+  void Cluster(int streams) {
+    WorkerInfo decode = Info(Identity("d-1", internal::DECODE)), prefill = Info(Identity("p-1", internal::PREFILL), 1);
+    decode.load.set_running(streams);
+    for (WorkerInfo* worker : {&decode, &prefill}) {
+      worker->identity.set_context_length(100000);
+      worker->load.mutable_prefill()->set_tokens_per_second(1000);
+      worker->load.set_credit_blocks(100000);
+    }
+    Make({.disaggregate = Disaggregate::kAdaptive,
+          .placement = {.short_tokens = 64, .local_share = 0.5, .handoff_ms = 4, .stream_penalty = 1}});
+    View({decode, prefill});
+  }
+};
+
+TEST_F(AdaptiveAdmissionTest, ShortPromptsStayAndLongOnesGo) {
+  Cluster(8);
+  const Grant brief = Ask({.num_tokens = 65}), document = Ask({.num_tokens = 66});
+  ASSERT_TRUE(brief.route.ok() && document.route.ok());
+  EXPECT_FALSE(brief.route->prefill);
+  EXPECT_EQ(brief.route->reason, "short");
+  EXPECT_EQ(document.route->prefill, p1);
+  EXPECT_EQ(document.route->reason, "long");
+  ASSERT_TRUE(document.route->costs.has_value());
+  EXPECT_GE(document.route->costs->local_streams, 8);
+}
+
+TEST_F(AdaptiveAdmissionTest, ABusyPrefillWorkerIsWaitedForOnlyWhileThatIsSooner) {
+  Cluster(8);
+  ASSERT_EQ(Ask({.num_tokens = 1000}).route->prefill, p1);
+  // 2,200 ms here, or 1,000 ms of waiting and 1,100 of its own: not sooner here.
+  EXPECT_EQ(Ask({.num_tokens = 1100}).ticket, 0u);
+  // Whoever needs no prefill worker does not wait behind it.
+  EXPECT_EQ(Ask({.num_tokens = 20}).route->reason, "short");
+  EXPECT_EQ(admission_->num_waiting(), 1u);
+  grants_.clear();
+  admission_->Release(p1, 1000, false, now_, &grants_);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].route->prefill, p1);
+  // 200 ms here, or 1,000 ms of waiting.
+  EXPECT_EQ(Ask({.num_tokens = 100}).route->reason, "prefill busy");
+}
+
+TEST_F(AdaptiveAdmissionTest, DecodeServesAloneWhileThereIsNoPrefillWorker) {
+  Make({.disaggregate = Disaggregate::kAdaptive});
+  View({Info(Identity("d-1", internal::DECODE))});
+  const Grant grant = Ask({.num_tokens = 60});
+  ASSERT_TRUE(grant.route.ok()) << grant.route.status();
+  EXPECT_EQ(grant.route->reason, "no prefill worker");
+  EXPECT_FALSE(grant.route->costs.has_value());
+}
+
 TEST_F(AdmissionTest, NoWorkersRefusesNewAndKeepsBegunUntilTheOutageIsLong) {
   EXPECT_THAT(Ask().route, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no workers")));
   EXPECT_EQ(RetryAfter(grants_.back().route.status()), absl::Seconds(1));

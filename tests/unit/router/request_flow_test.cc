@@ -49,10 +49,10 @@ class FlowTest : public ::testing::Test {
   void Begin() {
     Do([&](auto* a) { flow_->Begin(now_, a); });
   }
-  void Grant(WorkerRef decode, WorkerRef prefill) {
+  void Grant(WorkerRef decode, WorkerRef prefill, std::optional<PlacementCosts> costs = std::nullopt) {
     if (decode) ++credits_[decode];
     if (prefill) ++credits_[prefill];
-    Route route{.decode = decode, .prefill = prefill, .group = {"m", "l"}, .reason = "always", .num_tokens = 10};
+    Route route{.decode = decode, .prefill = prefill, .group = {"m", "l"}, .reason = "always", .num_tokens = 10, .costs = costs};
     Do([&](auto* a) { flow_->OnRoute(ticket_, route, now_, a); });
   }
   void RouteError(absl::Status status) {
@@ -61,9 +61,10 @@ class FlowTest : public ::testing::Test {
   void Decode(int stream, const internal::DecodeEvent& event) {
     Do([&](auto* a) { flow_->OnDecodeEvent(stream, event, now_, a); });
   }
-  void Landing(int stream, int attempt) {
+  void Landing(int stream, int attempt, int first_missing_token = 0) {
     internal::DecodeEvent event;
     event.mutable_landing()->set_attempt(attempt);
+    event.mutable_landing()->set_first_missing_token(first_missing_token);
     Decode(stream, event);
   }
   void Landed(int stream, int attempt, const std::string& transport = "grpc") {
@@ -257,6 +258,30 @@ TEST_F(FlowTest, RouteWithoutPrefillStartsLocally) {
   Token(1, 0, true);
   EXPECT_TRUE(ends_.at(0).ok());
   EXPECT_EQ(Credits(), 0);
+}
+
+// Adaptive: what decode has cached is known only at the landing, and decides again.
+TEST_F(FlowTest, AMostlyCachedPromptIsFinishedWhereItLands) {
+  Make({.placement = {.short_tokens = 3}});
+  const PlacementCosts costs = {.local_ms_per_token = 1, .local_streams = 4, .remote_ms_per_token = 0.1};
+  Begin();
+  Grant(kD1, kP1, costs);
+  Landing(1, 1, /*first_missing_token=*/6);  // Of 9 that a transfer would bring.
+  EXPECT_THAT(last_, ElementsAre(Kind::kRelease, Kind::kSendPrefillLocally));
+  EXPECT_EQ(credits_[kP1], 0);
+  Landed(1, 2, "");
+  EXPECT_FALSE(flow_->summary().disaggregated);
+  EXPECT_EQ(flow_->summary().reason, "cached");
+  Token(1, 0, true);
+  EXPECT_EQ(Credits(), 0);
+}
+
+TEST_F(FlowTest, APromptThatIsHardlyCachedGoesOnAsPlanned) {
+  Make({.placement = {.short_tokens = 3}});
+  Begin();
+  Grant(kD1, kP1, PlacementCosts{.local_ms_per_token = 1, .local_streams = 4, .remote_ms_per_token = 0.1});
+  Landing(1, 1, /*first_missing_token=*/5);
+  EXPECT_THAT(last_, ElementsAre(Kind::kOpenPrefill));
 }
 
 TEST_F(FlowTest, AProbeThatLandsAtOnceNeedsNoPrefillWorker) {

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/prefill_placement.h"
+
+namespace baton {
+
+const char* PlacementReasonName(PlacementReason reason) {
+  switch (reason) {
+    case PlacementReason::kShort: return "short";
+    case PlacementReason::kCached: return "cached";
+    case PlacementReason::kPrefillBusy: return "prefill busy";
+    case PlacementReason::kSooner: return "sooner here";
+    case PlacementReason::kLong: return "long";
+  }
+  return "unknown";
+}
+
+Placement PlacePrefill(const PlacementOptions& options, const PlacementCosts& costs, int64_t num_tokens, int64_t num_cached) {
+  const int64_t left = num_tokens - num_cached;
+  if (left <= options.short_tokens) {
+    return {.locally = true, .reason = num_tokens <= options.short_tokens ? PlacementReason::kShort : PlacementReason::kCached};
+  }
+  const double share = costs.local_streams > 0 ? options.local_share : 1;
+  const double local_ms = (costs.local_backlog_ms + static_cast<double>(left) * costs.local_ms_per_token) / share;
+  // A prefill worker may have more or less of the prompt cached than decode; what it has is found out too late.
+  const double remote_ms = costs.remote_backlog_ms + static_cast<double>(left) * costs.remote_ms_per_token + options.handoff_ms;
+  const double penalty = costs.local_streams > 0 ? options.stream_penalty : 1;
+  if (local_ms * penalty >= remote_ms) return {.locally = false, .reason = PlacementReason::kLong};
+  const bool waits = !costs.prefill_available || costs.remote_backlog_ms > options.handoff_ms;
+  return {.locally = true, .reason = waits ? PlacementReason::kPrefillBusy : PlacementReason::kSooner};
+}
+
+}  // namespace baton
