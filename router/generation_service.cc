@@ -12,6 +12,7 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "router/generation.h"
 #include "router/status_details.h"
+#include "router/worker_status.h"
 
 namespace baton {
 namespace {
@@ -164,30 +165,7 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* GenerationService::GetCluster(grpc::CallbackServerContext* context, const v1::GetClusterRequest*,
                                                         v1::GetClusterResponse* response) {
   const auto view = core_->registry.View();
-  for (const auto& info : view->workers) {
-    v1::Worker* worker = response->add_workers();
-    const internal::WorkerIdentity& identity = info->identity;
-    const internal::WorkerLoad& load = info->load;
-    worker->set_id(identity.id());
-    worker->set_role(std::string(RoleName(identity.role())));
-    worker->set_address(identity.address());
-    worker->set_status(identity.status_address());
-    worker->set_ready(info->ready());
-    worker->set_reason(info->reason);
-    worker->set_model(identity.model());
-    worker->set_fingerprint(identity.model_fingerprint());
-    worker->set_numerics(identity.numerics());
-    worker->set_kv_layout(identity.kv_layout());
-    worker->mutable_blocks()->set_total(load.blocks_total());
-    worker->mutable_blocks()->set_free(load.blocks_free());
-    worker->mutable_blocks()->set_cached(load.blocks_cached());
-    worker->mutable_blocks()->set_quarantined(load.blocks_quarantined());
-    worker->mutable_blocks()->set_used(load.blocks_used());
-    worker->set_running(load.running());
-    worker->set_waiting(load.waiting());
-    *worker->mutable_transports() = identity.transports();
-    worker->set_context_length(identity.context_length());
-  }
+  for (const auto& info : view->workers) *response->add_workers() = WorkerStatus(*info);
   v1::Router* router = response->mutable_router();
   router->set_id(core_->router_id);
   router->set_queued(static_cast<int32_t>(core_->metrics.waiting->value()));

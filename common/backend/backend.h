@@ -83,6 +83,17 @@ struct PackOptions {
   bool for_decode = true;
 };
 
+// What the machine can do at most with a backend's threads, measured: operations (two per multiply-add) and bytes per second.
+// 0: not measured, or no such instructions.
+struct MachinePeaks {
+  double int8_ops = 0;
+  double bf16_flops = 0;
+  double fp32_flops = 0;
+  double read_bytes = 0;   // Streaming read of as many bytes as the weights have.
+  double matmul_ops = 0;   // The one of the first three that the backend multiplies the layers' matrices in,
+  const char* matmul_format = "";  // and its name: "int8", "bf16" or "fp32".
+};
+
 // Memory and a dozen coarse operations on one device. A step is: Embed, then per layer and row panel QkvRope, Attention,
 // AttentionOut, Mlp, and at the end Head for the rows that need logits. Operations are coarse so that a backend can fuse
 // (norm + quantise + matmul, gate + up + SiLU + down) and a device can capture them.
@@ -100,6 +111,10 @@ class Backend {
   virtual std::string numerics_id() const = 0;
   // For people: instruction sets in use, threads.
   virtual std::string description() const = 0;
+
+  // Measures the machine, in a few tens of milliseconds; what decode reads is `weights`, packed here. Zeros where the backend
+  // has no peak that it could be compared with.
+  virtual MachinePeaks MeasurePeaks(std::span<const PackedMatrix* const> weights);
 
   // Zeroed memory, 64-byte aligned at least. RESOURCE_EXHAUSTED names the size.
   virtual absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes) = 0;
@@ -142,6 +157,8 @@ class Backend {
   virtual void Head(const LayerShape& shape, const float* final_norm, const PackedMatrix& head,
                     std::span<const int32_t> row_indices, const float* x, float* logits) = 0;
 };
+
+inline MachinePeaks Backend::MeasurePeaks(std::span<const PackedMatrix* const>) { return {}; }
 
 }  // namespace baton
 

@@ -49,6 +49,7 @@ EngineCore::Impl::Impl(const Model* model, KvPool* pool, const EngineOptions& op
       options_(options),
       clock_(clock),
       context_length_(ContextLength(options, *model, *pool)),
+      work_(WorkOf(*model, pool->layout())),
       blocks_(pool->num_blocks(), pool->layout().block_size, options.enable_prefix_cache),
       sampler_(model->config().vocab_size),
       prefill_batch_(model, pool, &blocks_, std::move(prefill_buffers), options.panel_rows),

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/engine/phase_meter.h"
 #include "common/engine/sampler.h"
 #include "common/engine/sampling_params.h"
 #include "common/engine/scheduler.h"
@@ -99,6 +100,8 @@ struct EngineStats {
   uint64_t prompt_tokens_cached = 0;    // Not computed or transferred because the prefix cache had them.
   uint64_t tokens_generated = 0;
   uint64_t preemptions = 0;
+  // Of passes that ran to their end; one that has rows of both phases is divided by the operations.
+  PhaseMeter prefill, decode;
   double last_step_ms = 0;  // Time in the forward pass and sampling of the last step that had decode rows; of any if none had.
 };
 

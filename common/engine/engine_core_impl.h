@@ -12,6 +12,7 @@
 #include "common/engine/sampler.h"
 #include "common/engine/scheduler.h"
 #include "common/engine/sequence.h"
+#include "common/model/work.h"
 
 namespace baton {
 
@@ -81,6 +82,7 @@ class EngineCore::Impl {
   bool Advance(Batch* batch);
   void ReportProgress(Batch* batch);
   void FinishBatch(Batch* batch);
+  void MeterPass(const std::vector<Batch::Entry>& entries, absl::Duration took);
   void FinishPrefillRows(const Batch::Entry& entry);
   void FinishPrefill(Sequence* sequence);
   void SampleAndDeliver(const Batch::Entry& entry, const float* logits);
@@ -91,6 +93,7 @@ class EngineCore::Impl {
   const EngineOptions options_;
   const Clock* const clock_;
   const int context_length_;
+  const ModelWork work_;
   SchedulerOptions scheduler_options_;
   BlockAllocator blocks_;
   Sampler sampler_;

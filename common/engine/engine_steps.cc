@@ -265,8 +265,35 @@ void EngineCore::Impl::FinishBatch(Batch* batch) {
       FinishPrefillRows(entry);
     }
   }
-  if (decode_entry > 0 || !had_decode_step_) stats_.last_step_ms = ToMs(busy + (clock_->Now() - begin));
+  const absl::Duration took = busy + (clock_->Now() - begin);
+  MeterPass(entries, took);
+  if (decode_entry > 0 || !had_decode_step_) stats_.last_step_ms = ToMs(took);
   had_decode_step_ = had_decode_step_ || decode_entry > 0;
+}
+
+// Rows of sequences that ended meanwhile were computed as well.
+void EngineCore::Impl::MeterPass(const std::vector<Batch::Entry>& entries, absl::Duration took) {
+  struct Phase {
+    int64_t tokens = 0, pairs = 0, context_tokens = 0;
+  } prefill, decode;
+  for (const Batch::Entry& entry : entries) {
+    Phase& phase = entry.decode ? decode : prefill;
+    phase.tokens += entry.end - entry.begin;
+    phase.pairs += CausalPairs(entry.begin, entry.end);
+    phase.context_tokens += entry.end;
+  }
+  const double seconds = absl::ToDoubleSeconds(took);
+  const double prefill_ops = work_.PrefillOps(prefill.tokens, prefill.pairs);
+  const double decode_ops = work_.DecodeOps(decode.tokens, decode.pairs);
+  const double decode_share = decode_ops / (prefill_ops + decode_ops);
+  if (prefill.tokens > 0) {
+    stats_.prefill.Add({1, static_cast<double>(prefill.tokens), static_cast<double>(prefill.pairs), prefill_ops,
+                        work_.PrefillBytes(prefill.context_tokens), seconds * (1 - decode_share)});
+  }
+  if (decode.tokens > 0) {
+    stats_.decode.Add({1, static_cast<double>(decode.tokens), static_cast<double>(decode.pairs), decode_ops,
+                       work_.DecodeBytes(decode.context_tokens), seconds * decode_share});
+  }
 }
 
 void EngineCore::Impl::FinishPrefillRows(const Batch::Entry& entry) {

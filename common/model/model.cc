@@ -93,11 +93,19 @@ absl::Status Model::PackLayer(int layer, const PackOptions& options) {
   return absl::OkStatus();
 }
 
-size_t Model::weight_bytes() const {
-  size_t bytes = head_.bytes;
+std::vector<const PackedMatrix*> Model::matrices() const {
+  std::vector<const PackedMatrix*> matrices;
+  matrices.reserve(4 * layers_.size() + 1);
   for (const LayerWeights& layer : layers_) {
-    bytes += layer.qkv.bytes + layer.attn_out.bytes + layer.gate_up.bytes + layer.down.bytes;
+    matrices.insert(matrices.end(), {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.down});
   }
+  matrices.push_back(&head_);
+  return matrices;
+}
+
+size_t Model::weight_bytes() const {
+  size_t bytes = 0;
+  for (const PackedMatrix* matrix : matrices()) bytes += matrix->bytes;
   return bytes;
 }
 

@@ -33,6 +33,8 @@ class Model {
 
   // Of every matrix, head included: what one decode step reads.
   size_t weight_bytes() const;
+  // Those matrices.
+  std::vector<const PackedMatrix*> matrices() const;
 
   // The layout of a KV pool for this model.
   KvLayout kv_layout(KvDtype dtype, int block_size) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
@@ -17,6 +18,7 @@
 #include "common/base/thread.h"
 #include "common/model/checkpoint.h"
 #include "common/model/forward.h"
+#include "common/worker/performance.h"
 
 namespace baton {
 namespace {
@@ -56,6 +58,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::CreateOnThisThread
   BATON_RETURN_IF_ERROR(runtime->LoadModel());
   BATON_RETURN_IF_ERROR(runtime->CreatePool());
   BATON_RETURN_IF_ERROR(runtime->WarmUp());
+  runtime->Calibrate();
   EngineOptions engine_options = options.engine;
   engine_options.context_length = runtime->context_length_;
   BATON_ASSIGN_OR_RETURN(auto core, EngineCore::Create(runtime->model_.get(), runtime->pool_.get(), engine_options,
@@ -133,6 +136,15 @@ absl::Status WorkerRuntime::WarmUp() {
   return absl::OkStatus();
 }
 
+void WorkerRuntime::Calibrate() {
+  const MonotonicTime start = Clock::Real()->Now();
+  peaks_ = backend_->MeasurePeaks(model_->matrices());
+  if (peaks_.read_bytes == 0) return;
+  BATON_LOG(INFO) << absl::StrFormat("this machine does %.2f Tops in int8, %.2f Tflop/s in bf16, %.2f in fp32, and reads %.1f GB/s (%d ms)",
+                                     peaks_.int8_ops * 1e-12, peaks_.bf16_flops * 1e-12, peaks_.fp32_flops * 1e-12,
+                                     peaks_.read_bytes * 1e-9, static_cast<int>(ToMs(Clock::Real()->Now() - start)));
+}
+
 KvCompatibility WorkerRuntime::compatibility() const {
   return {model_->fingerprint(), pool_->layout().fingerprint(), backend_->numerics_id()};
 }
@@ -170,6 +182,7 @@ internal::WorkerIdentity WorkerRuntime::Identity(const std::string& address, con
   identity.set_vocab_size(model_->config().vocab_size);
   for (const std::string& transport : options_.transports) identity.add_transports(transport);
   identity.set_version(Version());
+  *identity.mutable_peaks() = PeaksMessage(peaks_);
   return identity;
 }
 
@@ -186,6 +199,8 @@ internal::WorkerLoad WorkerRuntime::Load(int num_routers) const {
   load.set_engine_steps(stats.steps);
   load.set_step_ms(stats.last_step_ms);
   load.set_block_size(pool_->layout().block_size);
+  *load.mutable_prefill() = PrefillPerformance(stats, peaks_);
+  *load.mutable_decode() = DecodePerformance(stats, peaks_);
   const int routers = std::max(1, num_routers);
   // A prefill worker's own queue is a few requests deep; the rest waits at the router.
   const int slots = options_.role == internal::PREFILL ? 4 : options_.engine.max_running;
@@ -246,6 +261,9 @@ void WorkerRuntime::ExportMetrics() {
   add(MetricKind::kCounter, "baton_preemptions_total", "Sequences preempted because KV blocks ran out.", {},
       [](const EngineStats& s) { return double(s.preemptions); });
   add(MetricKind::kCounter, "baton_engine_steps_total", "Forward passes.", {}, [](const EngineStats& s) { return double(s.steps); });
+  for (auto& callback : ExportPerformance(&metrics_, peaks_, [engine = engine_.get()] { return engine->stats(); })) {
+    callbacks_.push_back(std::move(callback));
+  }
   metrics_.GetGauge("baton_worker_info", "1; the labels say who this is.",
                     {{"id", id()}, {"role", RoleName(options_.role)}, {"model", options_.served_model_name},
                      {"numerics", backend_->numerics_id()}})->Set(1);

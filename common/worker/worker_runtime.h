@@ -66,6 +66,7 @@ class WorkerRuntime {
   absl::Status LoadModel();
   absl::Status CreatePool();
   absl::Status WarmUp();
+  void Calibrate();
   void ExportMetrics();
 
   WorkerOptions options_;
@@ -73,6 +74,7 @@ class WorkerRuntime {
   int context_length_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
+  MachinePeaks peaks_;
   std::unique_ptr<KvPool> pool_;
   MetricRegistry metrics_;
   std::vector<std::shared_ptr<MetricRegistry::Callback>> callbacks_;

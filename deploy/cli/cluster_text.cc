@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "deploy/cli/performance_text.h"
 #include "deploy/cli/terminal.h"
 
 namespace baton::cli {
@@ -52,6 +53,7 @@ Json ClusterJson(const v1::GetClusterResponse& cluster) {
                  {"running", worker.running()},
                  {"waiting", worker.waiting()},
                  {"transports", std::vector<std::string>(worker.transports().begin(), worker.transports().end())}};
+    AddPerformanceJson(worker, &json);
     if (!worker.reason().empty()) json["reason"] = worker.reason();
     workers.push_back(std::move(json));
   }
@@ -79,7 +81,8 @@ std::string ClusterText(const v1::GetClusterResponse& cluster, bool color) {
   }
   rows.push_back(std::move(heading));
   for (const v1::Worker& worker : cluster.workers()) rows.push_back(Row(worker));
-  return text + Table(rows, color);
+  const std::string performance = PerformanceText(cluster, color);
+  return absl::StrCat(text, Table(rows, color), performance.empty() ? "" : "\n", performance);
 }
 
 }  // namespace baton::cli

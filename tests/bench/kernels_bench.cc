@@ -17,7 +17,7 @@
 namespace baton::cpu {
 namespace {
 
-MachinePeaks g_peaks;
+PeakRates g_peaks;
 const Kernels* g_kernels = nullptr;
 
 double ThreadSeconds() {
@@ -207,32 +207,6 @@ void BM_QkvEpilogue(benchmark::State& state) {
   state.counters["ns/row"] = time.seconds() * 1e9 / rows;
 }
 
-double BestLoopRate(PeakLoop loop) {
-  double best = 0;
-  for (int i = 0; loop != nullptr && i < 5000; ++i) {
-    const double begin = ThreadSeconds();
-    const double work = loop(20000);
-    best = std::max(best, work / (ThreadSeconds() - begin));
-  }
-  return best;
-}
-
-double BestReadRate() {
-  constexpr int64_t kWords = int64_t{16} << 20;
-  const std::vector<uint64_t> buffer(kWords, 1);
-  double best = 0;
-  for (int i = 0; i < 10; ++i) {
-    uint64_t sums[8] = {};
-    const double begin = ThreadSeconds();
-    for (size_t w = 0; w < kWords; w += 8) {
-      for (size_t j = 0; j < 8; ++j) sums[j] += buffer[w + j];
-    }
-    benchmark::DoNotOptimize(sums);
-    best = std::max(best, 8.0 * kWords / (ThreadSeconds() - begin));
-  }
-  return best;
-}
-
 void RegisterLinear() {
   const int64_t q4_1 = static_cast<int64_t>(GgmlType::kQ4_1), q8_0 = static_cast<int64_t>(GgmlType::kQ8_0);
   const std::pair<int64_t, int64_t> shapes[] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}};
@@ -288,8 +262,10 @@ void RegisterRest() {
 int main(int argc, char** argv) {
   using namespace baton::cpu;
   g_kernels = &BestKernels();
-  const PeakLoops loops = LoopsForThisCpu();
-  g_peaks = {BestLoopRate(loops.int8), BestLoopRate(loops.bf16), BestLoopRate(loops.fp32), BestReadRate()};
+  ThreadPool one_thread(1);
+  const std::vector<uint8_t> memory(size_t{128} << 20, 1);
+  const std::span<const uint8_t> buffer(memory);
+  g_peaks = MeasurePeaks(one_thread, g_kernels->isa, /*with_tiles=*/true, {&buffer, 1}, /*milliseconds=*/400);
   std::printf("%s, one thread: int8 %.0f Gop/s, bf16 %.0f Gflop/s, fp32 %.0f Gflop/s, read %.1f GB/s\n", g_kernels->name,
               g_peaks.int8_ops * 1e-9, g_peaks.bf16_flops * 1e-9, g_peaks.fp32_flops * 1e-9, g_peaks.read_bytes * 1e-9);
   RegisterLinear();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/backend/cpu/calibration.h"
 #include "common/backend/packing.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -55,6 +56,34 @@ std::string CpuBackend::numerics_id() const {
 std::string CpuBackend::description() const {
   return absl::StrFormat("cpu: %s%s, %d threads", kernels_.name, matmul_ == CpuMatmul::kInt8 ? "" : " and oneDNN",
                          pool_.num_threads());
+}
+
+MachinePeaks CpuBackend::MeasurePeaks(std::span<const PackedMatrix* const> weights) {
+  constexpr int kMilliseconds = 32;
+  std::vector<std::span<const uint8_t>> buffers;
+  for (const PackedMatrix* matrix : weights) {
+    const auto more = MatrixOf(*matrix).buffers();
+    buffers.insert(buffers.end(), more.begin(), more.end());
+  }
+  const cpu::PeakRates rates =
+      cpu::MeasurePeaks(pool_, kernels_.isa, /*with_tiles=*/kernels_.isa == cpu::Isa::kAvx512Vnni, buffers, kMilliseconds);
+  MachinePeaks peaks;
+  peaks.int8_ops = rates.int8_ops;
+  peaks.bf16_flops = rates.bf16_flops;
+  peaks.fp32_flops = rates.fp32_flops;
+  peaks.read_bytes = rates.read_bytes;
+  const bool quantised = std::ranges::any_of(weights, [](const PackedMatrix* m) { return MatrixOf(*m).has_quant; });
+  if (matmul_ == CpuMatmul::kOneDnnBf16) {
+    peaks.matmul_ops = peaks.bf16_flops;
+    peaks.matmul_format = "bf16";
+  } else if (matmul_ == CpuMatmul::kInt8 && quantised) {
+    peaks.matmul_ops = peaks.int8_ops;
+    peaks.matmul_format = "int8";
+  } else {
+    peaks.matmul_ops = peaks.fp32_flops;
+    peaks.matmul_format = "fp32";
+  }
+  return peaks;
 }
 
 absl::StatusOr<std::shared_ptr<uint8_t[]>> CpuBackend::Allocate(size_t bytes) { return AllocateHostMemory(bytes); }

@@ -45,6 +45,7 @@ class CpuBackend : public Backend {
 
   std::string numerics_id() const override;
   std::string description() const override;
+  MachinePeaks MeasurePeaks(std::span<const PackedMatrix* const> weights) override;
   absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes) override;
   absl::Status Reserve(const LayerShape& shape, int max_rows) override;
   absl::StatusOr<PackedMatrix> Pack(std::span<const TensorView> parts, const PackOptions& options) override;

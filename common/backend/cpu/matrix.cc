@@ -82,6 +82,13 @@ absl::StatusOr<Matrix> PackMatrixForOneDnn(std::span<const TensorView> parts, bo
   return matrix;
 }
 
+std::vector<std::span<const uint8_t>> Matrix::buffers() const {
+  std::vector<std::span<const uint8_t>> buffers;
+  for (const MatrixSegment& segment : segments) buffers.push_back(segment.bytes());
+  for (const OneDnnSlice& slice : slices) buffers.push_back(slice.linear->weights());
+  return buffers;
+}
+
 size_t Matrix::slice_scratch_bytes() const {
   size_t bytes = 0;
   for (const OneDnnSlice& slice : slices) bytes = std::max(bytes, slice.linear->scratch_bytes());

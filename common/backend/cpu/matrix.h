@@ -24,6 +24,9 @@ struct MatrixSegment {
   const PackedQuant* quant() const { return std::get_if<PackedQuant>(&packed); }
   const PackedFloat* floats() const { return std::get_if<PackedFloat>(&packed); }
   int64_t num_tiles() const { return quant() ? quant()->matrix.num_tiles : floats()->matrix.num_tiles; }
+  std::span<const uint8_t> bytes() const {
+    return quant() ? std::span(quant()->matrix.data, quant()->bytes()) : std::span(floats()->matrix.data, floats()->bytes());
+  }
 };
 
 // Consecutive outputs that oneDNN multiplies in one call.
@@ -43,6 +46,8 @@ struct Matrix {
   bool has_quant = false;  // Some segment wants its input as integers,
   bool has_float = false;  // some as fp32. A matrix of slices has_float.
 
+  // The memory of the packed form, in order.
+  std::vector<std::span<const uint8_t>> buffers() const;
   // Per thread, of the slices; 0 without.
   size_t slice_scratch_bytes() const;
 };

@@ -93,6 +93,9 @@ size_t OneDnnLinear::scratch_bytes() const {
   return impl_->source_bytes() + impl_->result_bytes() + PadTo64(impl_->desc.scratchpad_desc().get_size()) + 64;
 }
 size_t OneDnnLinear::weight_bytes() const { return impl_->desc.weights_desc().get_size(); }
+std::span<const uint8_t> OneDnnLinear::weights() const {
+  return {static_cast<const uint8_t*>(impl_->weights.get_data_handle()), weight_bytes()};
+}
 std::string OneDnnLinear::implementation() const { return impl_->desc.impl_info_str(); }
 
 void OneDnnLinear::Run(const Kernels& kernels, const float* x, int64_t ldx, int64_t num_rows, float* y, int64_t ldy,

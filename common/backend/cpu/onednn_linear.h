@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -32,6 +33,7 @@ class OneDnnLinear {
 
   size_t scratch_bytes() const;  // Of one call of Run; 64-byte aligned.
   size_t weight_bytes() const;
+  std::span<const uint8_t> weights() const;  // As the library keeps them.
   std::string implementation() const;  // oneDNN's name of what runs: "brgemm:avx512_core_bf16".
 
   // y[r] (op)= W x[r] for num_rows <= kRows rows.

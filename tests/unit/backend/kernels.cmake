@@ -7,3 +7,4 @@ baton_test(backend_attention_kernels_test SRCS attention_kernels_test.cc DEPS ba
 baton_test(backend_row_kernels_test SRCS row_kernels_test.cc DEPS baton_test_kernels)
 baton_test(backend_thread_pool_test SRCS thread_pool_test.cc DEPS baton_cpu_kernels)
 baton_test(backend_onednn_linear_test SRCS onednn_linear_test.cc DEPS baton_test_kernels baton_cpu_onednn)
+baton_test(backend_calibration_test SRCS calibration_test.cc DEPS baton_cpu_kernels)

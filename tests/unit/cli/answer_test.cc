@@ -134,6 +134,34 @@ TEST(ClusterText, JsonHasTheShapeThatStays) {
   EXPECT_EQ(json["workers"][1]["reason"], "draining");
 }
 
+TEST(ClusterText, SaysWhatWorkersDoOfWhatTheirMachineCan) {
+  v1::GetClusterResponse cluster = ExampleCluster();
+  EXPECT_EQ(ClusterText(cluster, false).find("QK PAIRS"), std::string::npos);  // Nobody has told.
+  v1::Worker* worker = cluster.mutable_workers(0);
+  worker->mutable_peaks()->set_read_bytes(28.4e9);
+  worker->mutable_peaks()->set_matmul_ops(1.52e12);
+  worker->mutable_peaks()->set_matmul_format("int8");
+  v1::PhasePerformance* decode = worker->mutable_decode();
+  decode->set_tokens_per_second(213.4);
+  decode->set_share_of_peak(0.734);
+  decode->set_ops_per_pass(0.27e9);
+  decode->set_bytes_per_pass(96.64e6);
+  decode->set_tokens_per_pass(1);
+  decode->set_passes(12);
+  decode->set_query_key_pairs(12345);
+  worker->mutable_prefill()->set_passes(1);
+  worker->mutable_prefill()->set_share_of_peak(0.5);
+  const std::string text = ClusterText(cluster, false);
+  EXPECT_THAT(text, HasSubstr("\nd-1     decode   213       73% of 28.4 GB/s read   1.0          96.6 MB    270 Mop    12345\n"));
+  EXPECT_THAT(text, HasSubstr("\nd-1     prefill  0         50% of 1.52 Top/s int8 "));
+  const auto json = ClusterJson(cluster)["workers"];
+  EXPECT_EQ(json[0]["peaks"]["matmul_format"], "int8");
+  EXPECT_EQ(json[0]["decode"]["query_key_pairs"], 12345);
+  EXPECT_EQ(json[0]["decode"]["share_of_peak"], 0.734);
+  EXPECT_EQ(json[0]["prefill"]["passes"], 1);
+  EXPECT_FALSE(json[1].contains("decode"));
+}
+
 TEST(ClusterText, TableIsAlignedAndPlainWithoutColor) {
   const std::string text = ClusterText(ExampleCluster(), /*color=*/false);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
