@@ -142,6 +142,7 @@ void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const Sen
     core.Cancel(id_);
   }
   if (!status.ok()) return Answer(failure_.ok() ? status : failure_);
+  runtime_->ObservePrefill(first_progress_ - received_, absl::Milliseconds(stats.tail_ms));
   internal::PrefillEvent event;
   internal::PrefillDone* done = event.mutable_done();
   done->set_queued_ms(ToMs(first_progress_ - received_));

@@ -80,6 +80,10 @@ bool Admission::IsLight(const RouteRequest& request) const {
   return options_.disaggregate == Disaggregate::kAdaptive && request.num_tokens - 1 <= options_.placement.short_tokens;
 }
 
+size_t Admission::num_waiting_for(internal::WorkerRole role) const {
+  return blocked_ == (role == internal::PREFILL ? Blocked::kOnPrefill : Blocked::kOnDecode) ? queue_.size() : 0;
+}
+
 void Admission::Forget(uint64_t ticket) {
   for (auto it = queue_.begin(); it != queue_.end(); ++it) {
     if (it->second.request.ticket != ticket) continue;

@@ -87,6 +87,8 @@ class Admission {
   void Tick(MonotonicTime now, std::vector<Grant>* grants);
 
   size_t num_waiting() const { return queue_.size(); }
+  // Who wait while the first of the new requests waits for a worker of this role.
+  size_t num_waiting_for(internal::WorkerRole role) const;
   int open_calls(const WorkerRef& worker) const;
   const ClusterView& view() const { return *view_; }
 

@@ -72,6 +72,11 @@ size_t Dispatcher::num_waiting() const {
   return admission_.num_waiting();
 }
 
+size_t Dispatcher::num_waiting_for(internal::WorkerRole role) const {
+  MutexLock lock(&mutex_);
+  return admission_.num_waiting_for(role);
+}
+
 int Dispatcher::open_calls(const WorkerRef& worker) const {
   MutexLock lock(&mutex_);
   return admission_.open_calls(worker);

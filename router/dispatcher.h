@@ -35,6 +35,7 @@ class Dispatcher {
   void Tick();
 
   size_t num_waiting() const;
+  size_t num_waiting_for(internal::WorkerRole role) const;
   int open_calls(const WorkerRef& worker) const;
 
  private:

@@ -120,6 +120,8 @@ void Generation::OnChoiceEnd(Choice& choice, const absl::Status& status, Monoton
 void Generation::End(const absl::Status& status, MonotonicTime now) {
   if (std::exchange(ended_, true)) return;
   (running_ ? core_->metrics.running : core_->metrics.waiting)->Add(-1);
+  // It has waited in vain; what was wrong from the start has not waited.
+  if (!running_ && !choices_.empty()) core_->metrics.queue_seconds->Observe(absl::ToDoubleSeconds(now - arrived_));
   core_->metrics.request_seconds->Observe(absl::ToDoubleSeconds(now - arrived_));
   core_->metrics.CountFinished(status.ok() ? choices_.front()->text.finish_reason() : CodeName(status.code()));
   if (!status.ok()) LogEnd(status, choices_.empty() ? nullptr : choices_.front().get());
@@ -152,6 +154,7 @@ v1::GenerateResponse Generation::FinalResponse(const Choice& last) const {
   response.mutable_usage()->set_cached_tokens(cached_tokens);
   core_->metrics.prompt_tokens->Increment(prepared_.tokens.size());
   core_->metrics.cached_tokens->Increment(static_cast<uint64_t>(cached_tokens));
+  core_->metrics.ObservePhases(last.flow.phases());
   const PhaseClock& phases = last.flow.phases();
   const RequestFlow::Summary& summary = last.flow.summary();
   v1::Timeline* timeline = response.mutable_timeline();

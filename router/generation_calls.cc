@@ -210,6 +210,7 @@ void Generation::Emit(Choice& choice, FlowAction action, MonotonicTime now, Flow
 void Generation::SetRunning() {
   if (running_ || ended_) return;
   running_ = true;
+  core_->metrics.queue_seconds->Observe(absl::ToDoubleSeconds(Clock::Real()->Now() - arrived_));
   core_->metrics.waiting->Add(-1);
   core_->metrics.running->Add(1);
 }

@@ -22,6 +22,7 @@
 ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1) and for workers that register.");
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatible API; empty: none.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
+ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(int, http_threads, 2, "Threads of the HTTP server.");
 ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request of a client, gRPC or HTTP; larger ones are refused.");
 ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are.");
@@ -49,7 +50,7 @@ const baton::ConfigSpec& Spec() {
       .program = "baton_router",
       .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
       .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000\n",
-      .groups = {{"Addresses", {"grpc", "http", "status", "http_threads", "max_request_bytes"}},
+      .groups = {{"Addresses", {"grpc", "http", "status", "vllm_metrics", "http_threads", "max_request_bytes"}},
                  {"Model", {"model", "served_model_name", "template_processes"}},
                  {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
                  {"Trouble",
@@ -126,6 +127,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   if (absl::GetFlag(FLAGS_heartbeat) < absl::Milliseconds(10)) {
     return absl::InvalidArgumentError("--heartbeat is below 10ms");
   }
+  options.core.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
   options.core.policy = absl::GetFlag(FLAGS_policy);
   options.core.admission.max_queue = static_cast<size_t>(max_queue);
   options.core.admission.outage_timeout = absl::GetFlag(FLAGS_recovery_timeout);

@@ -55,17 +55,36 @@ RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, Metr
       dispatcher(MakeAdmissionOptions(options), std::move(policy), RandomUint64(), &dispatch) {
   registry.SetListener({.on_change = [this] { OnViewChange(); },
                         .on_lost = [this](const WorkerRef& worker, const std::string& reason) { OnWorkerLost(worker, reason); }});
-  for (const internal::WorkerRole role : {internal::PREFILL, internal::DECODE}) {
-    gauges_.push_back(metrics->AddCallback(MetricKind::kGauge, "baton_workers", "Workers that take requests, by role.",
-                                           {{"role", std::string(RoleName(role))}}, [this, role] {
-                                             const auto view = registry.View();
-                                             return static_cast<double>(
-                                                 std::count_if(view->workers.begin(), view->workers.end(), [&](const auto& w) {
-                                                   return w->ready() && w->identity.role() == role;
-                                                 }));
-                                           }));
-  }
+  ExportGauges();
   ScheduleTick();
+}
+
+void RouterCore::ExportGauges() {
+  const auto add = [this](const char* name, const char* help, MetricLabels labels, std::function<double()> read) {
+    gauges_.push_back(metric_registry->AddCallback(MetricKind::kGauge, name, help, std::move(labels), std::move(read)));
+  };
+  for (const internal::WorkerRole role : {internal::PREFILL, internal::DECODE}) {
+    const MetricLabels labels = {{"role", std::string(RoleName(role))}};
+    add("baton_workers", "Workers that take requests, by role.", labels, [this, role] {
+      const auto view = registry.View();
+      return static_cast<double>(std::count_if(view->workers.begin(), view->workers.end(),
+                                               [&](const auto& w) { return w->ready() && w->identity.role() == role; }));
+    });
+    add("baton_queue_blocked", "Requests that wait while the first of them waits for a worker of this role.", labels,
+        [this, role] { return static_cast<double>(dispatcher.num_waiting_for(role)); });
+  }
+  add("baton_kv_usage_ratio", "KV blocks of usable decode workers in use or quarantined, of all, as last reported.", {}, [this] {
+    int64_t used = 0, total = 0;
+    for (const auto& worker : registry.View()->workers) {
+      if (!worker->ready() || worker->identity.role() != internal::DECODE) continue;
+      used += worker->load.blocks_used() + worker->load.blocks_quarantined();
+      total += worker->load.blocks_total();
+    }
+    return total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total);
+  });
+  add("baton_ready", "1 while this process takes work.", {}, [this] { return Ready().ok() ? 1.0 : 0.0; });
+  add("baton_draining", "1 from SIGTERM to the end.", {}, [this] { return draining() ? 1.0 : 0.0; });
+  if (options.vllm_metrics) AddVllmNames(model.name, metric_registry);
 }
 
 RouterCore::~RouterCore() {

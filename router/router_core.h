@@ -40,6 +40,7 @@ struct RouterCoreOptions {
   absl::Duration heartbeat = absl::Milliseconds(500);
   size_t max_request_bytes = 64 << 20;  // Of one client's request, in both APIs. What workers send has its own bounds.
   int task_threads = 4;
+  bool vllm_metrics = false;  // vLLM's names at /metrics as well.
   size_t max_tasks = 4096;  // Prompts waiting to be prepared.
 };
 
@@ -97,6 +98,7 @@ class RouterCore {
   void OnViewChange();
   void OnWorkerLost(const WorkerRef& worker, const std::string& reason);
   void ScheduleTick();
+  void ExportGauges();
   void TellReady();
 
   Mutex ready_mutex_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -13,10 +14,10 @@
 namespace baton {
 namespace {
 
-// [a-zA-Z_][a-zA-Z0-9_]*; metric names allow colons too, which are for recording rules and which we do not use.
-bool IsMetricName(absl::string_view name) {
+// [a-zA-Z_][a-zA-Z0-9_]*; an alias may have colons too, which are else for recording rules.
+bool IsMetricName(absl::string_view name, bool colons = false) {
   if (name.empty() || absl::ascii_isdigit(name[0])) return false;
-  return std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+  return std::all_of(name.begin(), name.end(), [colons](char c) { return absl::ascii_isalnum(c) || c == '_' || (colons && c == ':'); });
 }
 
 std::string Escape(absl::string_view text, bool quotes) {
@@ -72,6 +73,23 @@ void AppendHistogram(absl::string_view name, const MetricLabels& labels, const H
   absl::StrAppend(out, name, "_sum", LabelText(labels), " ", FormatValue(histogram.sum()), "\n");
   // The same number as the last bucket, whatever is observed meanwhile.
   absl::StrAppend(out, name, "_count", LabelText(labels), " ", cumulative, "\n");
+}
+
+// The labels of a series under an alias; nothing when the alias is not for it.
+std::optional<MetricLabels> AliasLabels(const MetricAlias& alias, MetricLabels labels) {
+  for (const auto& wanted : alias.select) {
+    const auto it = std::find(labels.begin(), labels.end(), wanted);
+    if (it == labels.end()) return std::nullopt;
+    labels.erase(it);
+  }
+  for (auto& label : labels) {
+    for (const auto& [from, to] : alias.rename) {
+      if (label.first == from) label.first = to;
+    }
+  }
+  labels.insert(labels.end(), alias.add.begin(), alias.add.end());
+  std::sort(labels.begin(), labels.end());
+  return labels;
 }
 
 }  // namespace
@@ -132,11 +150,12 @@ uint64_t Histogram::count() const {
 }
 
 std::vector<double> LatencyBuckets() {
-  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60};
+  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 90, 120, 180, 300, 600};
 }
 
 std::vector<double> InterTokenBuckets() {
-  return {0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5};
+  return {0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10,
+          60};
 }
 
 MetricRegistry::MetricRegistry() = default;
@@ -187,33 +206,55 @@ std::shared_ptr<MetricRegistry::Callback> MetricRegistry::AddCallback(MetricKind
   return callback;
 }
 
+void MetricRegistry::AddAlias(MetricAlias alias) {
+  BATON_CHECK(IsMetricName(alias.name, /*colons=*/true)) << "metric name " << alias.name;
+  MutexLock lock(&mutex_);
+  aliases_.push_back(std::move(alias));
+}
+
+struct MetricRegistry::Line {
+  std::string text;                            // Everything, or up to the value of a callback.
+  std::shared_ptr<Callback::Shared> callback;  // Null: text is complete.
+};
+
+void MetricRegistry::AppendHead(const std::string& name, const std::string& help, MetricKind kind, std::vector<Line>* lines) {
+  lines->push_back(
+      {absl::StrCat("# HELP ", name, " ", Escape(help, /*quotes=*/false), "\n# TYPE ", name, " ", KindName(kind), "\n"), nullptr});
+}
+
+void MetricRegistry::AppendSeries(const std::string& name, const MetricLabels& labels, MetricKind kind, const Series& series,
+                                  std::vector<Line>* lines) {
+  Line line;
+  if (kind == MetricKind::kHistogram) {
+    AppendHistogram(name, labels, *series.histogram, &line.text);
+  } else {
+    line.text = absl::StrCat(name, LabelText(labels), " ");
+    if (series.callback != nullptr) {
+      line.callback = series.callback;
+    } else if (kind == MetricKind::kCounter) {
+      absl::StrAppend(&line.text, series.counter.value(), "\n");
+    } else {
+      absl::StrAppend(&line.text, FormatValue(series.gauge.value()), "\n");
+    }
+  }
+  lines->push_back(std::move(line));
+}
+
 std::string MetricRegistry::RenderPrometheus() const {
   // Callbacks run without the registry's lock; series are never removed, so pointers to them stay good.
-  struct Line {
-    std::string text;                            // Everything, or up to the value of a callback.
-    std::shared_ptr<Callback::Shared> callback;  // Null: text is complete.
-  };
   std::vector<Line> lines;
   {
     MutexLock lock(&mutex_);
     for (const auto& [name, family] : families_) {
-      lines.push_back({absl::StrCat("# HELP ", name, " ", Escape(family->help, /*quotes=*/false), "\n# TYPE ", name, " ",
-                                    KindName(family->kind), "\n")});
-      for (const auto& [label_text, series] : family->series) {
-        Line line;
-        if (family->kind == MetricKind::kHistogram) {
-          AppendHistogram(name, series->labels, *series->histogram, &line.text);
-        } else {
-          line.text = absl::StrCat(name, label_text, " ");
-          if (series->callback != nullptr) {
-            line.callback = series->callback;
-          } else if (family->kind == MetricKind::kCounter) {
-            absl::StrAppend(&line.text, series->counter.value(), "\n");
-          } else {
-            absl::StrAppend(&line.text, FormatValue(series->gauge.value()), "\n");
-          }
-        }
-        lines.push_back(std::move(line));
+      AppendHead(name, family->help, family->kind, &lines);
+      for (const auto& [label_text, series] : family->series) AppendSeries(name, series->labels, family->kind, *series, &lines);
+    }
+    for (const MetricAlias& alias : aliases_) {
+      const auto it = families_.find(alias.of);
+      if (it == families_.end()) continue;
+      AppendHead(alias.name, alias.help, it->second->kind, &lines);
+      for (const auto& [label_text, series] : it->second->series) {
+        if (const auto labels = AliasLabels(alias, series->labels)) AppendSeries(alias.name, *labels, it->second->kind, *series, &lines);
       }
     }
   }

@@ -61,11 +61,22 @@ class Histogram {
   std::atomic<double> sum_{0};
 };
 
-// Bounds in seconds from 1 ms to 60 s (time to first token, phases) and from 0.5 ms to 2.5 s (between two tokens).
+// Bounds in seconds from 1 ms to 10 min (time to first token, phases: a prompt of 100 s lies between 90 and 120) and from
+// 0.5 ms to 1 min (between two tokens: 5 ms lies between 4 and 6).
 std::vector<double> LatencyBuckets();
 std::vector<double> InterTokenBuckets();
 
 enum class MetricKind { kCounter, kGauge, kHistogram };
+
+// A second name for series that exist, for dashboards and schedulers made for another server.
+struct MetricAlias {
+  std::string name;     // May have colons: `vllm:num_requests_running`.
+  std::string of;       // The family it repeats, with its kind.
+  std::string help;
+  MetricLabels select;  // Only series with all of these labels, which the alias leaves out.
+  std::vector<std::pair<std::string, std::string>> rename;  // Labels that are called otherwise there: from, to.
+  MetricLabels add;     // What every series has there.
+};
 
 // The series of one process, and their Prometheus text. Get* returns the same object for the same name and labels; it
 // lives as long as the registry, and using it takes no lock. Any thread.
@@ -91,6 +102,9 @@ class MetricRegistry {
   [[nodiscard]] std::shared_ptr<Callback> AddCallback(MetricKind kind, absl::string_view name, absl::string_view help,
                                                       MetricLabels labels, std::function<double()> read);
 
+  // Shown after everything else; a family that does not exist yet appears once it does.
+  void AddAlias(MetricAlias alias);
+
   // Prometheus text exposition format 0.0.4, families and series in sorted order.
   std::string RenderPrometheus() const;
   // The Content-Type of that text.
@@ -99,11 +113,16 @@ class MetricRegistry {
  private:
   struct Series;
   struct Family;
+  struct Line;
   Series* FindOrAdd(MetricKind kind, absl::string_view name, absl::string_view help, MetricLabels labels)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void AppendHead(const std::string& name, const std::string& help, MetricKind kind, std::vector<Line>* lines);
+  static void AppendSeries(const std::string& name, const MetricLabels& labels, MetricKind kind, const Series& series,
+                           std::vector<Line>* lines);
 
   mutable Mutex mutex_;
   std::map<std::string, std::unique_ptr<Family>> families_ ABSL_GUARDED_BY(mutex_);
+  std::vector<MetricAlias> aliases_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

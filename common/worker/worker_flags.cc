@@ -16,8 +16,10 @@ ABSL_FLAG(std::string, cache_dir, "", "Folder for packed weights; empty keeps no
 
 ABSL_FLAG(std::string, id, "", "Name of this worker; empty draws one.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT of the gRPC services; port 0 takes a free one.");
-ABSL_FLAG(std::string, advertise, "", "HOST:PORT where router and workers reach this one; empty is the listening address.");
+ABSL_FLAG(std::string, advertise, "", "HOST:PORT where router and workers reach this one; empty is the listening address, or this "
+          "machine's address on the way to the router where that is a wildcard.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty serves none.");
+ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
 ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (grpc).");
 
@@ -103,7 +105,7 @@ absl::Status ApplyLogging(internal::WorkerRole role) {
 std::vector<ConfigGroup> WorkerFlagGroups() {
   return {
       {"Model", {"model", "served_model_name", "cache_dir"}},
-      {"Cluster", {"id", "listen", "advertise", "router", "status", "transport"}},
+      {"Cluster", {"id", "listen", "advertise", "router", "status", "vllm_metrics", "transport"}},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
       {"Compute", {"device", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
@@ -122,6 +124,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.listen = absl::GetFlag(FLAGS_listen);
   options.advertise = absl::GetFlag(FLAGS_advertise);
   options.status = absl::GetFlag(FLAGS_status);
+  options.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
   options.routers = absl::StrSplit(absl::GetFlag(FLAGS_router), ',', absl::SkipWhitespace());
   options.device = absl::GetFlag(FLAGS_device);
   options.backend.num_threads = absl::GetFlag(FLAGS_threads);

@@ -29,6 +29,7 @@ struct WorkerOptions {
   std::string advertise;             // Where others reach us; empty: the listening address.
   std::string status;                // Empty: no status server.
   std::vector<std::string> routers;  // Registered with all of them.
+  bool vllm_metrics = false;         // vLLM's names at /metrics as well.
 
   // Nice value of the threads that compute, 0 to 19; what answers calls keeps the process's own. Nothing: the role's, so that
   // on shared cores a decode step, which somebody watches, goes before a prefill chunk, which still gets a third of them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/worker/worker_process.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "common/base/service_notifier.h"
 #include "common/http/status_server.h"
 #include "common/rpc/server.h"
+#include "common/worker/advertised_address.h"
+#include "common/worker/router_directory.h"
 #include "common/worker/router_registration.h"
 
 namespace baton {
@@ -37,15 +40,24 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
     status_server = *std::move(started);
   }
 
-  const internal::WorkerIdentity identity =
-      runtime->Identity((*server)->address(), status_server == nullptr ? "" : status_server->address());
-  if (services.on_address) services.on_address(identity.address());
-  const int num_routers = static_cast<int>(options.routers.size());
-  std::vector<std::unique_ptr<RouterRegistration>> registrations;
-  for (const std::string& router : options.routers) {
-    registrations.push_back(std::make_unique<RouterRegistration>(
-        router, identity, [runtime, num_routers] { return runtime->Load(num_routers); }));
+  std::string reachable = options.advertise;
+  if (reachable.empty()) {
+    auto found = AdvertisedAddress((*server)->address(), options.routers);
+    if (!found.ok()) return Fail(found.status());
+    reachable = *std::move(found);
   }
+  const internal::WorkerIdentity identity = runtime->Identity(reachable, status_server == nullptr ? "" : status_server->address());
+  if (services.on_address) services.on_address(identity.address());
+  // Registrations may ask before there is a directory, and while it is being made.
+  std::atomic<RouterDirectory*> directory_or_null = nullptr;
+  const auto load = [runtime, &directory_or_null] {
+    const RouterDirectory* directory = directory_or_null;
+    return runtime->Load(directory == nullptr ? 1 : directory->num_registered());
+  };
+  auto directory = std::make_unique<RouterDirectory>(options.routers, [&](const std::string& address) {
+    return std::make_unique<RouterRegistration>(address, identity, load);
+  });
+  directory_or_null = directory.get();
   BATON_LOG(INFO) << runtime->id() << " serves on " << identity.address();
 
   ServiceNotifier notifier;
@@ -62,7 +74,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
   BATON_LOG(INFO) << "draining, at most " << absl::FormatDuration(options.grace);
   runtime->SetDraining();
   (*server)->SetServing(false);
-  for (const auto& registration : registrations) registration->ReportNow();
+  directory->ReportNow();
   const MonotonicTime deadline = Clock::Real()->Now() + options.grace;
   while (services.num_open_calls() > 0 && Clock::Real()->Now() < deadline) {
     if (signals->Wait(absl::Milliseconds(20))) {
@@ -70,7 +82,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
       break;
     }
   }
-  registrations.clear();
+  directory.reset();
   (*server)->Drain(absl::ZeroDuration());
   server->reset();
   if (services.on_stop) services.on_stop();

@@ -32,8 +32,6 @@ constexpr int64_t kMaxDefaultContexts = 64;
 // that both want.
 constexpr int kPrefillNice = 4;
 
-const char* RoleName(internal::WorkerRole role) { return role == internal::PREFILL ? "prefill" : "decode"; }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const WorkerOptions& options) {
@@ -227,53 +225,6 @@ absl::Status WorkerRuntime::Ready() const {
     return absl::InternalError(absl::StrCat("the engine thread made no step for ", absl::FormatDuration(now - last_change_)));
   }
   return absl::OkStatus();
-}
-
-void WorkerRuntime::CountTransfer(const std::string& transport, const std::string& result, int64_t bytes) {
-  metrics_.GetCounter("baton_kv_transfers_total", "KV transfers that ended, by transport and result.",
-                      {{"transport", transport}, {"result", result}})->Increment();
-  metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.")
-      ->Increment(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)));
-}
-
-void WorkerRuntime::ExportMetrics() {
-  const auto add = [this](MetricKind kind, const char* name, const char* help, MetricLabels labels,
-                          double (*read)(const EngineStats&)) {
-    callbacks_.push_back(metrics_.AddCallback(kind, name, help, std::move(labels),
-                                              [engine = engine_.get(), read] { return read(engine->stats()); }));
-  };
-  constexpr char kBlocks[] = "KV blocks by state; free, used, cached and quarantined add up to the pool.";
-  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "free"}}, [](const EngineStats& s) { return double(s.blocks.free); });
-  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "used"}}, [](const EngineStats& s) { return double(s.blocks.used); });
-  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "cached"}}, [](const EngineStats& s) { return double(s.blocks.cached); });
-  add(MetricKind::kGauge, "baton_kv_blocks", kBlocks, {{"state", "quarantined"}},
-      [](const EngineStats& s) { return double(s.blocks.quarantined); });
-  constexpr char kRequests[] = "Requests in this process by state.";
-  add(MetricKind::kGauge, "baton_requests", kRequests, {{"state", "waiting"}},
-      [](const EngineStats& s) { return double(s.waiting + s.landing); });
-  add(MetricKind::kGauge, "baton_requests", kRequests, {{"state", "running"}}, [](const EngineStats& s) { return double(s.running); });
-  add(MetricKind::kCounter, "baton_prompt_tokens_computed_total", "Prompt tokens whose KV was computed here.", {},
-      [](const EngineStats& s) { return double(s.prompt_tokens_computed); });
-  add(MetricKind::kCounter, "baton_prompt_tokens_cached_total", "Prompt tokens found in the prefix cache here.", {},
-      [](const EngineStats& s) { return double(s.prompt_tokens_cached); });
-  add(MetricKind::kCounter, "baton_tokens_generated_total", "Tokens generated here.", {},
-      [](const EngineStats& s) { return double(s.tokens_generated); });
-  add(MetricKind::kCounter, "baton_preemptions_total", "Sequences preempted because KV blocks ran out.", {},
-      [](const EngineStats& s) { return double(s.preemptions); });
-  add(MetricKind::kCounter, "baton_engine_steps_total", "Forward passes.", {}, [](const EngineStats& s) { return double(s.steps); });
-  for (auto& callback : ExportPerformance(&metrics_, peaks_, [engine = engine_.get()] { return engine->stats(); })) {
-    callbacks_.push_back(std::move(callback));
-  }
-  metrics_.GetGauge("baton_worker_info", "1; the labels say who this is.",
-                    {{"id", id()}, {"role", RoleName(options_.role)}, {"model", options_.served_model_name},
-                     {"numerics", backend_->numerics_id()}})->Set(1);
-  for (const std::string& transport : options_.transports) {
-    for (const char* result : {"ok", "failed"}) {
-      metrics_.GetCounter("baton_kv_transfers_total", "KV transfers that ended, by transport and result.",
-                          {{"transport", transport}, {"result", result}});
-    }
-  }
-  metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.");
 }
 
 }  // namespace baton

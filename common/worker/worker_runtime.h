@@ -59,6 +59,8 @@ class WorkerRuntime {
 
   // Shared by both roles' services.
   void CountTransfer(const std::string& transport, const std::string& result, int64_t bytes);
+  // Of a prompt whose KV has arrived. Prefill workers only.
+  void ObservePrefill(absl::Duration queued, absl::Duration tail);
 
  private:
   static absl::StatusOr<std::unique_ptr<WorkerRuntime>> CreateOnThisThread(const WorkerOptions& options);
@@ -68,6 +70,8 @@ class WorkerRuntime {
   absl::Status WarmUp();
   void Calibrate();
   void ExportMetrics();
+  void ExportState();
+  void ExportVllmMetrics();
 
   WorkerOptions options_;
   uint64_t incarnation_ = 0;
@@ -78,6 +82,8 @@ class WorkerRuntime {
   std::unique_ptr<KvPool> pool_;
   MetricRegistry metrics_;
   std::vector<std::shared_ptr<MetricRegistry::Callback>> callbacks_;
+  Histogram* prefill_queue_ = nullptr;  // The registry's.
+  Histogram* transfer_tail_ = nullptr;
   std::unique_ptr<Engine> engine_;
   std::atomic<bool> draining_{false};
   // The engine thread's turns, looked at by Ready.

@@ -33,6 +33,11 @@ const char* JsonHelp() {
   return "One JSON object on standard output instead of text.";
 }
 
+const char* StatusHelp() {
+  if (CurrentCommand() == "status") return "HOST:PORT of a process's --status: asks that process alone whether it is ready.";
+  return "HOST:PORT of the router's /health, /ready and /metrics; port 0 takes a free one.";
+}
+
 const char* ThreadsHelp() {
   return CurrentCommand() == "serve" ? "Compute threads of each worker; 0 takes every CPU." : "Compute threads; 0 takes every CPU.";
 }
@@ -52,7 +57,7 @@ ABSL_FLAG(int, prefill, 1, "Prefill workers to start.");
 ABSL_FLAG(int, decode, 1, "Decode workers to start.");
 ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT of the router's gRPC services; port 0 takes a free one.");
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the router's HTTP API; port 0 takes a free one, empty serves none.");
-ABSL_FLAG(std::string, status, "127.0.0.1:0", "HOST:PORT of the router's /health, /ready and /metrics; port 0 takes a free one.");
+ABSL_FLAG(std::string, status, "127.0.0.1:0", baton::cli::StatusHelp());
 ABSL_FLAG(bool, local_prefill, false, "No prefill workers: every decode worker computes its prompts itself.");
 ABSL_FLAG(std::string, disaggregate, "", "When prompts go to prefill workers: always, adaptive (where it is sooner) or never; empty: always, or never "
           "with --local-prefill.");

@@ -173,6 +173,33 @@ TEST(Metrics, ACallbackMayUseTheRegistry) {
   EXPECT_EQ(registry.GetCounter("other_total", "O.")->value(), 1u);
 }
 
+TEST(Metrics, AliasesRepeatSeriesUnderOtherNames) {
+  MetricRegistry registry;
+  registry.AddAlias({.name = "other:running", .of = "requests", .help = "Same.", .select = {{"state", "running"}}, .add = {{"model", "m"}}});
+  registry.AddAlias({.name = "other:seconds", .of = "seconds", .help = "Same.", .rename = {{"why", "reason"}}});
+  registry.AddAlias({.name = "other:nothing", .of = "not_there", .help = "None."});
+  const auto read = registry.AddCallback(MetricKind::kGauge, "requests", "R.", {{"state", "running"}}, [] { return 3.0; });
+  registry.GetGauge("requests", "R.", {{"state", "waiting"}})->Set(5);
+  registry.GetHistogram("seconds", "S.", {1}, {{"why", "stop"}})->Observe(0.5);
+  const std::string text = registry.RenderPrometheus();
+  const Parser parsed(text);
+  EXPECT_THAT(text, ::testing::HasSubstr("# TYPE other:running gauge\nother:running{model=\"m\"} 3\n"));
+  EXPECT_EQ(parsed.families.at("other:running").samples.at("other:running").size(), 1u);
+  EXPECT_THAT(text, ::testing::HasSubstr("other:seconds_bucket{reason=\"stop\",le=\"1\"} 1\n"));
+  EXPECT_EQ(parsed.families.count("other:nothing"), 0u);
+}
+
+TEST(Metrics, BucketsResolveATokenGapAndALongPrompt) {
+  const auto around = [](const std::vector<double>& bounds, double value) {
+    const auto upper = std::lower_bound(bounds.begin(), bounds.end(), value);
+    return std::pair(*(upper - 1) / value, *upper / value);
+  };
+  EXPECT_GE(around(InterTokenBuckets(), 0.0051).first, 0.75);
+  EXPECT_LE(around(InterTokenBuckets(), 0.0051).second, 1.25);
+  EXPECT_GE(around(LatencyBuckets(), 100).first, 0.75);
+  EXPECT_LE(around(LatencyBuckets(), 100).second, 1.25);
+}
+
 TEST(Metrics, ThreadsLoseNoIncrement) {
   MetricRegistry registry;
   std::vector<Thread> threads;
