@@ -38,7 +38,11 @@ RouterMetrics::RouterMetrics(MetricRegistry* registry)
       completion_tokens(registry->GetCounter("baton_completion_tokens_total", "Tokens sent to clients.")),
       unknown_fields(registry->GetCounter("baton_unknown_fields_total", "Request fields that were ignored.")),
       registry_(registry) {
-  for (const char* reason : {"stop", "length", "cancelled"}) FinishedCounter(reason);
+  // From the start, also those that nobody hopes for: a series that appears with its first event has no rate for it.
+  for (const char* reason : {"stop", "length", "cancelled", "resource_exhausted", "unavailable", "internal", "data_loss",
+                             "deadline_exceeded", "unknown", "failed_precondition", "invalid_argument", "not_found"}) {
+    FinishedCounter(reason);
+  }
   for (const char* kind : {"prefill", "decode"}) RecoveryCounter(kind);
   for (int i = 0; i < kNumPhases; ++i) {
     phases_[i] = registry->GetHistogram("baton_request_phase_seconds", "Where the time of a finished request went; the phases add up to it.",

@@ -28,6 +28,7 @@ Command ServeCommand();
 Command GenerateCommand();
 Command ChatCommand();
 Command StatusCommand();
+Command DoctorCommand();
 Command TokenizeCommand();
 Command TemplateCommand();
 Command LogitsCommand();

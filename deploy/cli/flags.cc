@@ -80,6 +80,10 @@ ABSL_FLAG(absl::Duration, start_timeout, absl::Minutes(2), "The cluster must be 
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
 ABSL_FLAG(std::string, log_format, "text", "text or json.");
 
+ABSL_FLAG(std::string, processes, "", "--status addresses of more processes, as of routers, separated by commas; workers are found.");
+ABSL_FLAG(std::string, config_folder, "/etc/baton", "Folder of configuration files.");
+ABSL_FLAG(int, log_lines, 1000, "Lines of the services' journal.");
+
 ABSL_FLAG(std::string, router, "127.0.0.1:9000", "HOST:PORT of the router's gRPC services.");
 ABSL_FLAG(std::string, prompt, "", "Text to continue; - reads it from standard input.");
 ABSL_FLAG(std::string, messages, "", "Chat as JSON, [{\"role\":\"user\",\"content\":\"...\"}]; - reads it from standard input.");

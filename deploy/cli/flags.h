@@ -64,6 +64,11 @@ ABSL_DECLARE_FLAG(std::string, cache_salt);
 ABSL_DECLARE_FLAG(int, priority);
 ABSL_DECLARE_FLAG(std::string, request_id);
 
+// doctor
+ABSL_DECLARE_FLAG(std::string, processes);
+ABSL_DECLARE_FLAG(std::string, config_folder);
+ABSL_DECLARE_FLAG(int, log_lines);
+
 // tokenize, template, logits
 ABSL_DECLARE_FLAG(std::string, tokenizer);
 ABSL_DECLARE_FLAG(bool, add_special);

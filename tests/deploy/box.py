@@ -73,9 +73,8 @@ def require():
             support.skip(f"needs namespaces and overlays: {result.stderr.strip()}")
 
 
-def base(depends):
-    """The folder of a Debian 12 with systemd and the packages of a Depends field; made when it is not in the cache."""
-    name = hashlib.sha256(f"1 {_PACKAGES} {depends}".encode()).hexdigest()[:16]
+def _make(name, packages, depends):
+    """The folder of a Debian 12 with some packages; made when it is not in the cache."""
     folder = os.path.join(support.cache_dir(), "boxes", name)
     if os.path.isdir(folder):
         return folder
@@ -83,14 +82,25 @@ def base(depends):
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(folder), prefix="making-") as work:
         root = os.path.join(work, "root")
-        result = support.run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", root], timeout=1200)
+        result = support.run(["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", root], timeout=1200)
         if result.returncode != 0:
             support.skip(f"debootstrap failed (no network?): {result.stdout[-500:]} {result.stderr[-500:]}")
         shutil.copy("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
-        satisfy = "apt-get update -q && apt-get satisfy -q -y --no-install-recommends \"$0\" && apt-get clean"
-        _chroot(root, f"export DEBIAN_FRONTEND=noninteractive; set -- ; sh -c '{satisfy}' '{depends}'", timeout=1200)
+        if depends:
+            _chroot(root, "export DEBIAN_FRONTEND=noninteractive; apt-get update -q && "
+                          f"apt-get satisfy -q -y --no-install-recommends '{depends}' && apt-get clean", timeout=1200)
         os.rename(root, folder)
     return folder
+
+
+def minimal():
+    """A Debian 12 as container images have it: no systemd."""
+    return _make("minimal-1", "ca-certificates", "")
+
+
+def base(depends):
+    """A Debian 12 with systemd and the packages of a Depends field."""
+    return _make(hashlib.sha256(f"1 {_PACKAGES} {depends}".encode()).hexdigest()[:16], _PACKAGES, depends)
 
 
 class _Cgroups:

@@ -21,13 +21,6 @@ def settings(unit):
         return [tuple(line.strip().split("=", 1)) for line in lines if re.match(r"[A-Z]\w*=", line)]
 
 
-def seconds(text):
-    total = 0
-    for number, unit in re.findall(r"(\d+)\s*(ms|min|h|m|s)?", text):
-        total += int(number) * {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3600}[unit]
-    return total
-
-
 class UnitTest(unittest.TestCase):
     def test_programs_take_their_arguments(self):
         self.assertEqual(len(UNITS), 3)
@@ -50,8 +43,8 @@ class UnitTest(unittest.TestCase):
         for unit in UNITS:
             config = re.search(r"--config /etc/baton/(\S+)", dict(settings(unit))["ExecStart"])[1]
             with open(os.path.join(support.DEPLOY, "config", config)) as text:
-                grace = seconds(re.search(r"^grace: (\S+)", text.read(), re.M)[1])
-            self.assertGreaterEqual(seconds(dict(settings(unit))["TimeoutStopSec"]), grace + 10, unit)
+                grace = support.seconds(re.search(r"^grace: (\S+)", text.read(), re.M)[1])
+            self.assertGreaterEqual(support.seconds(dict(settings(unit))["TimeoutStopSec"]), grace + 10, unit)
 
     def test_nobody_is_root(self):
         for unit in UNITS:
@@ -72,6 +65,27 @@ class UnitTest(unittest.TestCase):
                 unit.write("ProtectSistem=strict\n")
             result = support.run(["systemd-analyze", "verify", "--man=no", broken])
             self.assertIn("ProtectSistem", result.stdout + result.stderr)
+
+
+class GuideTest(unittest.TestCase):
+    def test_commands_have_flags_that_exist(self):
+        """Of every line in the fenced blocks of the READMEs that runs one of the programs."""
+        checked = 0
+        for readme in ("deploy/README.md", "README.md"):
+            with open(os.path.join(support.SOURCE, readme)) as file:
+                blocks = re.findall(r"^```(?:sh)?\n(.*?)^```", file.read(), re.M | re.S)
+            for line in re.sub(r"\\\n\s*", " ", "\n".join(blocks)).splitlines():
+                match = re.match(r"(?:[\d.]+\$ +|sudo )?(?:build/release/bin/)?(baton\w*)\s+(.*)", line)
+                if not match:
+                    continue
+                program, words = match[1], match[2].split()
+                command = [program] + ([] if program != "baton" else words[:2] if words[0] == "bench" else words[:1])
+                result = support.run([os.path.join(support.BIN, command[0]), *command[1:], "--help"])
+                self.assertEqual(result.returncode, 0, line)
+                for flag in re.findall(r"(?<!\S)(--[a-z][a-z-]*)", match[2]):
+                    self.assertIn(f"\n  {flag}", result.stdout, line)
+                    checked += 1
+        self.assertGreaterEqual(checked, 20)
 
 
 class CompletionTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of deploy/ share: paths, skipping, waiting."""
 import os
+import re
 import subprocess
 import sys
 import time
@@ -56,3 +57,18 @@ def tiny_model(folder):
     if result.returncode != 0:
         raise AssertionError(f"write_tiny_model: {result.stderr}")
     return path
+
+
+def tools():
+    """The folder that tests/deploy/fetch_tools made; its Python packages can be imported from then on. Skips without it."""
+    folder = os.path.join(cache_dir(), "test-tools", "current")
+    if not os.path.isdir(folder):
+        skip("needs tests/deploy/fetch_tools")
+    sys.path.insert(0, os.path.join(folder, "python"))
+    return folder
+
+
+def seconds(text):
+    """A duration as YAML files and flags write it: 30s, 500ms, 2min, 45."""
+    units = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)\s*(ms|min|h|m|s|)", str(text)))
