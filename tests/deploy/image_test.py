@@ -32,7 +32,7 @@ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive chroot 
 umount $root/packages
 mount -o remount,ro $root
 mount -t tmpfs tmpfs $root/tmp
-exec env -i chroot $root setpriv --reuid=10001 --regid=10001 --clear-groups --no-new-privs --bounding-set=-all /bin/bash /script/run
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot $root setpriv --reuid=10001 --regid=10001 --clear-groups --no-new-privs --bounding-set=-all /bin/bash /script/run
 """
 
 # Ports come from the test: the network is this machine's.

@@ -72,7 +72,16 @@ class PackageTest(unittest.TestCase):
         for unit in UNITS:
             self.assertRegex(self.show(unit, "StatusText"), r"ready|serves on|listening")
 
-    def test_4_killed_20_times_it_is_back(self):
+    def test_4_doctor_sees_it_all_but_secrets(self):
+        self.box.run("echo BATON_API_KEY=hunter2 > /etc/baton/decode-worker-9.env")
+        report = self.box.run("baton doctor --processes 127.0.0.1:9100", timeout=120)
+        self.box.run("rm /etc/baton/decode-worker-9.env")
+        for part in ("===== machine", "===== /etc/baton/router.yaml", "BATON_API_KEY=[removed]", "serves on", "baton_time_to_first_token_seconds_count",
+                     "baton_kv_blocks{state=\"free\"}", "listening: grpc 127.0.0.1:9000"):
+            self.assertIn(part, report)
+        self.assertNotIn("hunter2", report)
+
+    def test_5_killed_20_times_it_is_back(self):
         for role in ("prefill", "decode"):
             unit = f"baton-{role}-worker@1"
             before = int(self.show(unit, "NRestarts"))
@@ -85,7 +94,7 @@ class PackageTest(unittest.TestCase):
             self.wait_ready()
         self.box.run(self.generate(8))
 
-    def test_5_watchdog_ends_what_is_stuck(self):
+    def test_6_watchdog_ends_what_is_stuck(self):
         unit = "baton-decode-worker@1"
         self.box.run(f"mkdir -p /run/systemd/system/{unit}.service.d && printf '[Service]\\nWatchdogSec=2s\\n' > "
                      f"/run/systemd/system/{unit}.service.d/fast.conf && systemctl daemon-reload && systemctl restart {unit}")
@@ -96,7 +105,7 @@ class PackageTest(unittest.TestCase):
         self.assertIn("watchdog", self.box.run(f"journalctl -u {unit} -o cat").lower())
         self.wait_ready()
 
-    def test_6_stop_drains(self):
+    def test_7_stop_drains(self):
         running = self.box.start(self.generate(3000))
         support.eventually(lambda: "\"running\":1" in self.box.run("baton status --json").replace(" ", ""), "a running request")
         self.box.run("systemctl stop baton.target")
@@ -110,7 +119,7 @@ class PackageTest(unittest.TestCase):
         log = self.box.run("journalctl -o cat _PID=1 | grep -E '^Stopped baton-'").splitlines()[-3:]
         self.assertIn("router", log[0])
 
-    def test_7_upgrade_restarts_what_ran(self):
+    def test_8_upgrade_restarts_what_ran(self):
         self.box.run("systemctl start baton.target")
         self.wait_ready()
         before = self.show("baton-router", "MainPID")
@@ -118,7 +127,7 @@ class PackageTest(unittest.TestCase):
         self.assertNotEqual(self.show("baton-router", "MainPID"), before)
         self.wait_ready()
 
-    def test_8_removed(self):
+    def test_9_removed(self):
         self.box.run("dpkg -r baton")
         self.assertEqual(self.box.run("systemctl list-units --state=active --plain --no-legend 'baton*'"), "")
         self.box.run("test -e /etc/baton/router.yaml")
