@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -102,6 +103,9 @@ class Cluster:
     def __exit__(self, *unused):
         for process in self.processes.values():
             process.kill()
+        for name, process in self.processes.items():
+            if re.search(r"(ERROR|WARNING): \w+Sanitizer|runtime error:", process.output()):
+                raise AssertionError(f"{name}: {process.output()[-5000:]}")
 
     def _launch(self, name, program, flags, status):
         argv = [os.path.join(support.BIN, program), f"--model={self._model}", f"--status={status}", *flags]

@@ -11,7 +11,7 @@ BUILD = os.environ.get("BATON_BUILD_DIR") or os.path.join(SOURCE, "build/release
 BIN = os.path.join(BUILD, "bin")
 DEPLOY = os.path.join(SOURCE, "deploy")
 # What a test waits for at most. Only a failure reaches it.
-PATIENCE = 60
+PATIENCE = 60 * int(os.environ.get("BATON_TEST_SLOWNESS") or 1)
 
 
 def cache_dir():
