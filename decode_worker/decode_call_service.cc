@@ -9,7 +9,6 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/base/token_hash.h"
-#include "common/kv_transfer/grpc/grpc_kv_receiver.h"
 #include "common/kv_transfer/grpc/wire.h"
 #include "common/rpc/status_conversion.h"
 #include "decode_worker/wire.h"
@@ -147,8 +146,16 @@ void DecodeCall::OnTimeout(EngineCore& core, int attempt) {
 void DecodeCall::OnManifest(EngineCore& core, int attempt, const PeerId& peer, const absl::Status& verified,
                             const LandingStats& stats) {
   if (handoff_.state() == DecodeHandoff::State::kLanding && attempt == handoff_.attempt()) {
-    if (verified.ok()) stats_ = stats;
-    runtime_->CountTransfer("grpc", verified.ok() ? "ok" : "failed", stats.payload_bytes);
+    const char* const transport = TransportName(peer.transport);
+    if (verified.ok()) {
+      stats_ = stats;
+      transport_ = transport;
+    }
+    runtime_->CountTransfer(transport, verified.ok() ? "ok" : "failed", stats.payload_bytes);
+    if (absl::IsDataLoss(verified)) {
+      corrupt_.insert(peer.transport);
+      service_->OnCorrupt(peer.transport);
+    }
     CloseZone();
   }
   Execute(core, handoff_.OnManifest(attempt, peer, verified));
@@ -159,7 +166,7 @@ void DecodeCall::OnWriterGone(EngineCore& core, std::optional<int> attempt, cons
 }
 
 void DecodeCall::OnOpen(EngineCore& core, int attempt, const PeerId& peer) {
-  Execute(core, handoff_.OnOpen(attempt, peer, /*may_write_itself=*/false));
+  Execute(core, handoff_.OnOpen(attempt, peer, service_->MayWriteItself(peer)));
 }
 
 void DecodeCall::OnLinkClosed(EngineCore& core, const PeerId& peer) { Execute(core, handoff_.OnLinkClosed(peer)); }
@@ -241,14 +248,15 @@ void DecodeCall::Do(EngineCore& core, const DecodeHandoff::Action& action) {
       *event.mutable_refused() = ToErrorProto(action.status);
       return SendLast(std::move(event));
     case Kind::kGrant:
+      return Grant(action);
     case Kind::kDeny:
-      return;  // The gRPC link answers these itself: it is two-sided.
+      return service_->receivers_.Of(action.writer.transport)->Deny(action.writer, transfer_, action.attempt, action.status);
     case Kind::kAbort:
-      return service_->receiver_->Abort(action.writer, transfer_, action.attempt);
+      return service_->receivers_.Of(action.writer.transport)->Abort(action.writer, transfer_, action.attempt);
     case Kind::kOpenZone:
       return OpenZone(action.attempt);
     case Kind::kReplaceBlocks:
-      return ReplaceBlocks(core, action.attempt);
+      return ReplaceBlocks(core, action.attempt, action.writer);
     case Kind::kPrefillLocally: {
       local_begin_ = Clock::Real()->Now();
       const absl::Status status = core.PrefillLocally(id_);
@@ -260,12 +268,14 @@ void DecodeCall::Do(EngineCore& core, const DecodeHandoff::Action& action) {
     case Kind::kCancel:
       return core.Cancel(id_);
     case Kind::kCancelQuarantined:
-      quarantined_[action.attempt] = core.CancelQuarantined(id_);
-      return;
-    case Kind::kReleaseQuarantine:
-      core.ReleaseQuarantined(quarantined_[action.attempt]);
+      return Quarantine(action.attempt, action.writer, core.CancelQuarantined(id_));
+    case Kind::kReleaseQuarantine: {
+      const Quarantined& quarantined = quarantined_[action.attempt];
+      service_->CountQuarantined(quarantined.writer, -static_cast<int>(quarantined.blocks.size()));
+      core.ReleaseQuarantined(quarantined.blocks);
       quarantined_.erase(action.attempt);
       return;
+    }
   }
 }
 
@@ -291,14 +301,30 @@ void DecodeCall::OpenZone(int attempt) {
   ArmTimeout(attempt);
 }
 
-void DecodeCall::ReplaceBlocks(EngineCore& core, int attempt) {
-  auto landing = core.ReplaceLandingBlocks(id_, &quarantined_[attempt]);
-  if (landing.ok()) {
-    landing_ = *std::move(landing);
-    return;
+// A one-sided writer is told of no block that is not its to write.
+void DecodeCall::Grant(const DecodeHandoff::Action& action) {
+  LinkGrant grant{.one_sided = action.one_sided};
+  if (action.one_sided) {
+    const int block_size = runtime_->pool()->layout().block_size;
+    const int num_blocks = (landing_.num_tokens + block_size - 1) / block_size;
+    grant.blocks.assign(landing_.blocks.begin(), landing_.blocks.begin() + num_blocks);
+    std::fill_n(grant.blocks.begin(), landing_.num_cached_tokens / block_size, -1);
   }
-  if (quarantined_[attempt].empty()) quarantined_[attempt] = core.CancelQuarantined(id_);
-  Execute(core, handoff_.OnNoBlocks(landing.status()));
+  service_->receivers_.Of(action.writer.transport)->Grant(action.writer, transfer_, action.attempt, grant);
+}
+
+void DecodeCall::Quarantine(int attempt, const PeerId& writer, std::vector<BlockId> blocks) {
+  service_->CountQuarantined(writer, static_cast<int>(blocks.size()));
+  quarantined_[attempt] = {writer, std::move(blocks)};
+}
+
+void DecodeCall::ReplaceBlocks(EngineCore& core, int attempt, const PeerId& writer) {
+  std::vector<BlockId> old;
+  auto landing = core.ReplaceLandingBlocks(id_, &old);
+  if (!landing.ok() && old.empty()) old = core.CancelQuarantined(id_);
+  Quarantine(attempt, writer, std::move(old));
+  if (!landing.ok()) return Execute(core, handoff_.OnNoBlocks(landing.status()));
+  landing_ = *std::move(landing);
 }
 
 void DecodeCall::ArmTimeout(int attempt) {
@@ -315,9 +341,12 @@ void DecodeCall::SendLanding(int attempt) {
   internal::LandingEvent* landing = event.mutable_landing();
   landing->set_attempt(attempt);
   landing->set_incarnation(runtime_->incarnation());
-  landing->set_kv_address(service_->kv_address_);
   landing->set_first_missing_token(landing_.num_cached_tokens);
-  for (const std::string& transport : runtime_->options().transports) landing->add_transports(transport);
+  for (const TransportOffer& offer : service_->OffersWithout(corrupt_)) {
+    landing->add_transports(TransportName(offer.kind));
+    if (offer.kind == TransportKind::kGrpc) landing->set_kv_address(offer.address);
+    *landing->add_kv_endpoints() = ToProto(offer);
+  }
   stream_->SendLast(std::move(event));
 }
 
@@ -327,7 +356,7 @@ void DecodeCall::SendLanded(int attempt) {
   landed->set_attempt(attempt);
   landed->set_cached_tokens(landing_.num_cached_tokens);
   landed->set_kv_bytes(stats_.payload_bytes);
-  if (stats_.payload_bytes > 0) landed->set_transport("grpc");
+  landed->set_transport(transport_);
   landed->set_receive_ms(stats_.receive_ms);
   landed->set_local_prefill_ms(local_prefill_ms_);
   landed->set_prefill_numerics(stats_.numerics);

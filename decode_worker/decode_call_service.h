@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,9 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   void Execute(EngineCore& core, const DecodeHandoff::Actions& actions);
   void Do(EngineCore& core, const DecodeHandoff::Action& action);
   void OpenZone(int attempt);
-  void ReplaceBlocks(EngineCore& core, int attempt);
+  void Quarantine(int attempt, const PeerId& writer, std::vector<BlockId> blocks);
+  void Grant(const DecodeHandoff::Action& action);
+  void ReplaceBlocks(EngineCore& core, int attempt, const PeerId& writer);
   void ArmTimeout(int attempt);
   void SendLanding(int attempt);
   void SendLanded(int attempt);
@@ -73,7 +76,13 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   std::shared_ptr<LandingZone> zone_;
   bool zone_pinned_ = false;  // The zone that was closed last is being written to still.
   MonotonicTime opened_at_ = absl::ZeroDuration();
-  std::map<int, std::vector<BlockId>> quarantined_;  // By attempt.
+  struct Quarantined {
+    PeerId writer;  // No worker: a frame was being copied.
+    std::vector<BlockId> blocks;
+  };
+  std::map<int, Quarantined> quarantined_;  // By attempt.
+  std::set<TransportKind> corrupt_;         // Over which an attempt of this transfer did not verify.
+  std::string transport_;                   // That brought the KV; empty when nothing crossed.
   std::unique_ptr<grpc::Alarm> timeout_;
   LandingStats stats_;
   MonotonicTime local_begin_ = absl::ZeroDuration();

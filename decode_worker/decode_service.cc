@@ -1,22 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decode_worker/decode_service.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "common/kv_transfer/grpc/grpc_kv_receiver.h"
+#include "common/base/host_port.h"
+#include "common/base/logging.h"
 #include "decode_worker/decode_call_service.h"
 
 namespace baton {
+namespace {
 
-DecodeService::DecodeService(WorkerRuntime* runtime) : runtime_(runtime) {
-  receiver_ = std::make_unique<GrpcKvReceiver>(runtime->id(), runtime->incarnation(), runtime->compatibility(),
-                                               runtime->pool()->layout().block_size, &directory_, ReceiverEvents());
+// How long a transport over which KV arrived corrupt is not offered.
+constexpr absl::Duration kDistrust = absl::Seconds(30);
+// Of the pool, what one peer's writers may hold in quarantine before they are given no more grants to write by themselves.
+constexpr int kQuarantineShare = 8;
+
+// The gRPC server's host; it has refused what is no address.
+std::string ListenHost(const std::string& listen) {
+  const auto parsed = ParseHostPort(listen);
+  return parsed.ok() ? parsed->host : "127.0.0.1";
 }
+
+}  // namespace
+
+DecodeService::DecodeService(WorkerRuntime* runtime)
+    : runtime_(runtime),
+      receivers_({.receiver = {runtime->id(), runtime->incarnation(), runtime->compatibility(), runtime->pool()},
+                  .kinds = runtime->options().transports,
+                  .listen_host = ListenHost(runtime->options().listen)},
+                 &directory_, ReceiverEvents()) {}
 
 DecodeService::~DecodeService() = default;
 
-grpc::Service* DecodeService::kv_link_service() { return receiver_.get(); }
+absl::Status DecodeService::StartReceivers(const std::string& address) { return receivers_.Start(address); }
 
 grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context) {
@@ -24,39 +42,78 @@ grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* DecodeS
   return call->Open()->reactor();
 }
 
+void DecodeService::WithCall(const TransferId& transfer, const std::function<void(EngineCore&, DecodeCall&)>& event) {
+  runtime_->engine()->Post([this, transfer, event](EngineCore& core) {
+    const auto it = calls_.find(transfer);
+    if (it == calls_.end()) return;
+    const std::shared_ptr<DecodeCall> call = it->second;  // The call may leave the map.
+    event(core, *call);
+  });
+}
+
+void DecodeService::WithAllCalls(const std::function<void(EngineCore&, DecodeCall&)>& event) {
+  runtime_->engine()->Post([this, event](EngineCore& core) {
+    std::vector<std::shared_ptr<DecodeCall>> calls;
+    for (const auto& [transfer, call] : calls_) calls.push_back(call);
+    for (const auto& call : calls) event(core, *call);
+  });
+}
+
 KvReceiverEvents DecodeService::ReceiverEvents() {
   KvReceiverEvents events;
-  events.on_manifest = [this](const TransferId& transfer, int attempt, const PeerId& peer, const absl::Status& verified,
-                              const LandingStats& stats) {
-    runtime_->engine()->Post([this, transfer, attempt, peer, verified, stats](EngineCore& core) {
-      const auto it = calls_.find(transfer);
-      if (it == calls_.end()) return;
-      const std::shared_ptr<DecodeCall> call = it->second;  // The call may leave the map.
-      call->OnManifest(core, attempt, peer, verified, stats);
-    });
-  };
   events.on_open = [this](const TransferId& transfer, int attempt, const PeerId& peer) {
     runtime_->engine()->Post([this, transfer, attempt, peer](EngineCore& core) {
       const auto it = calls_.find(transfer);
-      if (it != calls_.end()) it->second->OnOpen(core, attempt, peer);
+      if (it != calls_.end()) return it->second->OnOpen(core, attempt, peer);
+      receivers_.Of(peer.transport)->Deny(peer, transfer, attempt, absl::AbortedError("the transfer has ended"));
     });
   };
-  events.on_aborted = [this](const TransferId& transfer, std::optional<int> attempt, const PeerId& peer) {
-    runtime_->engine()->Post([this, transfer, attempt, peer](EngineCore& core) {
-      const auto it = calls_.find(transfer);
-      if (it == calls_.end()) return;
-      const std::shared_ptr<DecodeCall> call = it->second;
-      call->OnWriterGone(core, attempt, peer);
+  events.on_manifest = [this](const TransferId& transfer, int attempt, const PeerId& peer, const absl::Status& verified,
+                              const LandingStats& stats) {
+    WithCall(transfer, [attempt, peer, verified, stats](EngineCore& core, DecodeCall& call) {
+      call.OnManifest(core, attempt, peer, verified, stats);
     });
+  };
+  events.on_aborted = [this](const TransferId& transfer, int attempt, const PeerId& peer) {
+    WithCall(transfer, [attempt, peer](EngineCore& core, DecodeCall& call) { call.OnWriterGone(core, attempt, peer); });
+  };
+  events.on_writer_gone = [this](const PeerId& peer) {
+    WithAllCalls([peer](EngineCore& core, DecodeCall& call) { call.OnWriterGone(core, std::nullopt, peer); });
   };
   events.on_link_closed = [this](const PeerId& peer) {
-    runtime_->engine()->Post([this, peer](EngineCore& core) {
-      std::vector<std::shared_ptr<DecodeCall>> calls;
-      for (const auto& [transfer, call] : calls_) calls.push_back(call);
-      for (const auto& call : calls) call->OnLinkClosed(core, peer);
-    });
+    WithAllCalls([peer](EngineCore& core, DecodeCall& call) { call.OnLinkClosed(core, peer); });
   };
   return events;
+}
+
+std::vector<TransportOffer> DecodeService::OffersWithout(const std::set<TransportKind>& corrupt) const {
+  const MonotonicTime now = Clock::Real()->Now();
+  const std::vector<TransportOffer> all = receivers_.offers();
+  std::vector<TransportOffer> offers;
+  for (const TransportOffer& offer : all) {
+    const auto distrusted = distrusted_until_.find(offer.kind);
+    if (corrupt.contains(offer.kind) || (distrusted != distrusted_until_.end() && now < distrusted->second)) continue;
+    offers.push_back(offer);
+  }
+  return offers.empty() ? all : offers;
+}
+
+void DecodeService::OnCorrupt(TransportKind kind) {
+  distrusted_until_[kind] = Clock::Real()->Now() + kDistrust;
+  runtime_->CountCorruptTransfer(TransportName(kind));
+  BATON_LOG(WARNING) << "KV that came by " << TransportName(kind) << " was corrupt; it is not offered for "
+                     << absl::FormatDuration(kDistrust);
+}
+
+bool DecodeService::MayWriteItself(const PeerId& peer) const {
+  if (!TransportOf(peer.transport).one_sided) return false;
+  const auto it = quarantined_blocks_.find(peer);
+  return it == quarantined_blocks_.end() || it->second < std::max(1, runtime_->pool()->num_blocks() / kQuarantineShare);
+}
+
+void DecodeService::CountQuarantined(const PeerId& peer, int num_blocks) {
+  if (peer.worker.empty()) return;  // A frame being copied.
+  if ((quarantined_blocks_[peer] += num_blocks) <= 0) quarantined_blocks_.erase(peer);
 }
 
 }  // namespace baton

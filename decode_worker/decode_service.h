@@ -3,14 +3,18 @@
 #define BATON_DECODE_WORKER_DECODE_SERVICE_H_
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
 #include "baton/internal/decode.grpc.pb.h"
-#include "common/kv_transfer/kv_receiver.h"
 #include "common/kv_transfer/landing_zone.h"
+#include "common/kv_transfer/transports/kv_receiver_set.h"
 #include "common/worker/worker_runtime.h"
 
 namespace baton {
@@ -27,10 +31,13 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* Decode(
       grpc::CallbackServerContext* context) override;
 
-  // Where writers reach this worker's KV link; set before the first call.
-  void SetKvAddress(std::string address) { kv_address_ = std::move(address); }
-  // The link's service, which lands frames in the transfers of this one.
-  grpc::Service* kv_link_service();
+  // Opens the KV links. `address` is where others reach this worker's gRPC server. Once, before the first call.
+  //   UNAVAILABLE  no transport could be started.
+  absl::Status StartReceivers(const std::string& address);
+  // Closes them; after the server, before the engine stops.
+  void StopReceivers() { receivers_.Stop(); }
+  // Served beside this one; null when gRPC is not among the transports.
+  grpc::Service* kv_link_service() { return receivers_.grpc_service(); }
 
   // How long a landing waits for its first frame: prompts queue and are computed meanwhile, which the router bounds; this is
   // for a router that never says Stop. For tests.
@@ -42,12 +49,24 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
  private:
   friend class DecodeCall;
   KvReceiverEvents ReceiverEvents();
+  // Engine thread: what `event` does to the call of this transfer, if there is one.
+  void WithCall(const TransferId& transfer, const std::function<void(EngineCore&, DecodeCall&)>& event);
+  void WithAllCalls(const std::function<void(EngineCore&, DecodeCall&)>& event);
+
+  // ---- Engine thread.
+  // Best first, without those in `corrupt` and those over which KV arrived corrupt lately; with them when nothing else is left.
+  std::vector<TransportOffer> OffersWithout(const std::set<TransportKind>& corrupt) const;
+  void OnCorrupt(TransportKind kind);
+  // Whether this peer may be granted to write by itself: its quarantine is below the cap.
+  bool MayWriteItself(const PeerId& peer) const;
+  void CountQuarantined(const PeerId& peer, int num_blocks);
 
   WorkerRuntime* const runtime_;
-  std::string kv_address_;
   absl::Duration landing_backstop_ = absl::Minutes(3);
   LandingDirectory directory_;
-  std::unique_ptr<class GrpcKvReceiver> receiver_;
+  KvReceiverSet receivers_;
+  std::map<TransportKind, MonotonicTime> distrusted_until_;  // Engine thread only, as is the next.
+  absl::flat_hash_map<PeerId, int> quarantined_blocks_;      // By the one-sided writer that may write to them still.
   std::atomic<int> num_open_calls_{0};
   std::atomic<SequenceId> next_sequence_{1};
   // Engine thread only. A call stays here while a writer may still write to blocks it has quarantined.

@@ -29,8 +29,10 @@ int main(int argc, char** argv) {
   }
   baton::DecodeService service(runtime->get());
   baton::WorkerServices services;
-  services.services = {&service, service.kv_link_service()};
-  services.on_address = [&service](const std::string& address) { service.SetKvAddress(address); };
+  services.services = {&service};
+  if (service.kv_link_service() != nullptr) services.services.push_back(service.kv_link_service());
+  services.on_address = [&service](const std::string& address) { return service.StartReceivers(address); };
+  services.on_stop = [&service] { service.StopReceivers(); };
   services.num_open_calls = [&service] { return service.num_open_calls(); };
   return baton::RunWorkerProcess(runtime->get(), services, &signals);
 }

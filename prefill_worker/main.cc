@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   baton::PrefillService service(runtime->get());
   baton::WorkerServices services;
   services.services = {&service};
+  services.add_load = [&service](baton::internal::WorkerLoad* load) { service.AddLinks(load); };
   services.num_open_calls = [&service] { return service.num_open_calls(); };
   services.on_stop = [&service] { service.StopSenders(); };
   return baton::RunWorkerProcess(runtime->get(), services, &signals);

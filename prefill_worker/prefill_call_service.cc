@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
+#include "common/base/status_macros.h"
 #include "common/base/token_hash.h"
 #include "common/kv_transfer/grpc/wire.h"
 #include "common/rpc/status_conversion.h"
@@ -46,14 +47,16 @@ absl::Status PrefillCall::CheckStart(const internal::PrefillStart& start) const 
   if (runtime_->draining()) return absl::UnavailableError(absl::StrCat(runtime_->id(), " is draining"));
   if (absl::Status status = runtime_->CheckTokens(start.model_fingerprint(), {start.tokens().data(), static_cast<size_t>(start.tokens_size())}); !status.ok()) return status;
   const int num_tokens = start.tokens_size() - 1;
-  const int block_size = runtime_->pool()->layout().block_size;
   if (start.attempt() < 1) return absl::InvalidArgumentError(absl::StrCat("attempt ", start.attempt(), " is under 1"));
+  // Block sizes are multiples of 16; decode's need not be ours.
   if (start.first_missing_token() < 0 || start.first_missing_token() >= num_tokens ||
-      start.first_missing_token() % block_size != 0) {
+      start.first_missing_token() % kTokensPerUnit != 0) {
     return absl::InvalidArgumentError(absl::StrCat("first_missing_token ", start.first_missing_token(),
-                                                   " is no multiple of ", block_size, " under ", num_tokens));
+                                                   " is no multiple of ", kTokensPerUnit, " under ", num_tokens));
   }
-  if (start.kv_address().empty()) return absl::InvalidArgumentError("kv_address is empty");
+  if (start.kv_endpoints().empty() && start.kv_address().empty()) {
+    return absl::InvalidArgumentError("kv_endpoints is empty, and so is kv_address");
+  }
   return absl::OkStatus();
 }
 
@@ -67,7 +70,10 @@ void PrefillCall::Start(EngineCore& core, internal::PrefillStart start) {
   start_ = std::move(start);
   received_ = Clock::Real()->Now();
   id_ = service_->next_sequence_.fetch_add(1);
-  sender_ = service_->SenderTo(start_.kv_address());
+  if (absl::Status status = BeginTransfer(); !status.ok()) {
+    ended_ = true;
+    return Answer(status);
+  }
 
   SequenceSpec spec;
   spec.tokens.assign(start_.tokens().begin(), start_.tokens().end());
@@ -80,50 +86,50 @@ void PrefillCall::Start(EngineCore& core, internal::PrefillStart start) {
   sink.on_progress = [self, engine_core](const PrefillProgress& progress) { self->OnProgress(*engine_core, progress); };
   sink.on_prefilled = [self, engine_core](absl::Status status) { self->OnPrefilled(*engine_core, status); };
   const absl::Status status = core.AddPrefill(id_, std::move(spec), start_.first_missing_token(), std::move(sink));
-  if (!status.ok()) {
-    ended_ = true;
-    Answer(status);
-  }
+  if (!status.ok()) Cancel(core, status);
 }
 
-void PrefillCall::BeginTransfer(EngineCore& core) {
-  if (transfer_ != nullptr) return;
-  first_progress_ = Clock::Real()->Now();
-  cached_tokens_ = core.NumCachedTokensOf(id_);
-  const std::span<const BlockId> blocks = core.BlocksOf(id_);
-  blocks_.assign(blocks.begin(), blocks.end());
-  core.RetainBlocks(blocks_);
+// At once, so that asking decode costs nothing: the prompt is queued or computed meanwhile.
+absl::Status PrefillCall::BeginTransfer() {
+  peer_ = {start_.decode_worker(), start_.decode_incarnation(), OffersFromProto(start_.kv_endpoints())};
+  if (peer_.offers.empty()) peer_.offers = {{TransportKind::kGrpc, "", start_.kv_address()}};
+  BATON_ASSIGN_OR_RETURN(sender_, service_->links_.Choose(peer_));
   SendJob job;
   job.transfer = FromProto(start_.transfer());
   job.attempt = start_.attempt();
   job.peer_incarnation = start_.decode_incarnation();
-  job.blocks = blocks_;
   job.first_token = start_.first_missing_token();
+  job.num_tokens = start_.tokens_size() - 1;
   auto self = shared_from_this();
   job.on_done = [self](const absl::Status& status, const SendStats& stats) {
     self->runtime_->engine()->Post([self, status, stats](EngineCore& core) { self->OnSent(core, status, stats); });
   };
   transfer_ = sender_->Begin(std::move(job));
+  return absl::OkStatus();
+}
+
+void PrefillCall::GiveBlocks(EngineCore& core) {
+  if (!blocks_.empty()) return;
+  first_progress_ = Clock::Real()->Now();
+  cached_tokens_ = core.NumCachedTokensOf(id_);
+  const std::span<const BlockId> blocks = core.BlocksOf(id_);
+  blocks_.assign(blocks.begin(), blocks.end());
+  core.RetainBlocks(blocks_);
+  sender_->SetBlocks(transfer_, blocks_);
 }
 
 void PrefillCall::OnProgress(EngineCore& core, const PrefillProgress& progress) {
-  BeginTransfer(core);
-  // Frames are whole blocks; a chunk that shares its rows with other prompts ends anywhere. What is left of a block goes with
-  // the next chunk, or with the end of the prompt.
-  const int block_size = runtime_->pool()->layout().block_size;
-  const int begin = progress.token_begin - progress.token_begin % block_size;
-  const int num_tokens = start_.tokens_size() - 1;
-  const int end = progress.token_end == num_tokens ? num_tokens : progress.token_end - progress.token_end % block_size;
-  if (begin < end) sender_->Push(transfer_, progress.layer_begin, progress.layer_end, begin, end);
+  if (sent_) return;
+  GiveBlocks(core);
+  sender_->Push(transfer_, progress.layer_begin, progress.layer_end, progress.token_begin, progress.token_end);
 }
 
 void PrefillCall::OnPrefilled(EngineCore& core, const absl::Status& status) {
   computed_ = Clock::Real()->Now();
   if (!status.ok()) return Cancel(core, status);
-  BeginTransfer(core);
+  GiveBlocks(core);
   Manifest manifest;
   manifest.model_fingerprint = runtime_->model().fingerprint();
-  manifest.kv_layout = runtime_->pool()->layout().fingerprint();
   manifest.numerics = runtime_->compatibility().numerics;
   manifest.first_token = start_.first_missing_token();
   manifest.num_tokens = start_.tokens_size() - 1;
@@ -134,8 +140,11 @@ void PrefillCall::OnPrefilled(EngineCore& core, const absl::Status& status) {
 }
 
 void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const SendStats& stats) {
+  sent_ = true;
   core.ReleaseBlocks(blocks_);
-  runtime_->CountTransfer(sender_->transport(), status.ok() ? "ok" : "failed", stats.payload_bytes);
+  const char* const transport = TransportName(sender_->kind());
+  runtime_->CountTransfer(transport, status.ok() ? "ok" : "failed", stats.payload_bytes);
+  service_->links_.Report(peer_, sender_->kind(), status);
   if (!ended_) {
     // The link failed while the prompt is still being computed: nobody can take the rest.
     ended_ = true;
@@ -151,7 +160,7 @@ void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const Sen
   done->set_cached_tokens(cached_tokens_);
   done->set_computed_tokens(start_.tokens_size() - 1 - cached_tokens_);
   done->set_kv_bytes(stats.payload_bytes);
-  done->set_transport(sender_->transport());
+  done->set_transport(transport);
   if (answered_) return;
   answered_ = true;
   stream_->SendLast(std::move(event));

@@ -36,7 +36,8 @@ class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
   void OnPrefilled(EngineCore& core, const absl::Status& status);
   void OnSent(EngineCore& core, const absl::Status& status, const SendStats& stats);
   void Cancel(EngineCore& core, const absl::Status& why);
-  void BeginTransfer(EngineCore& core);
+  absl::Status BeginTransfer();
+  void GiveBlocks(EngineCore& core);
   void Answer(const absl::Status& status);
 
   PrefillService* const service_;
@@ -46,10 +47,12 @@ class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
   // Engine thread only.
   SequenceId id_ = 0;
   internal::PrefillStart start_;
+  KvPeer peer_;
   std::shared_ptr<KvSender> sender_;
   std::shared_ptr<KvSender::Transfer> transfer_;
-  std::vector<BlockId> blocks_;  // Retained while the sender may read them.
+  std::vector<BlockId> blocks_;  // Retained while the sender may read them; empty before the first piece.
   bool ended_ = false;           // The sequence is no longer the engine's.
+  bool sent_ = false;            // The sender is done, whatever became of it.
   bool answered_ = false;
   absl::Status failure_;         // Why the call was cancelled, while the sender is stopping.
   int cached_tokens_ = 0;

@@ -1,22 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prefill_worker/prefill_service.h"
 
+#include <memory>
 #include <utility>
 
-#include "common/kv_transfer/grpc/grpc_kv_sender.h"
+#include "common/kv_transfer/transports/make_link.h"
 #include "prefill_worker/prefill_call_service.h"
 
 namespace baton {
-namespace {
 
-// Decode workers that one prefill worker keeps a link to. A link is a connection and a thread.
-constexpr size_t kMaxLinks = 64;
-
-}  // namespace
-
-PrefillService::PrefillService(WorkerRuntime* runtime) : runtime_(runtime) {}
+PrefillService::PrefillService(WorkerRuntime* runtime) : runtime_(runtime), links_(LinksOptions(), Clock::Real()) {}
 
 PrefillService::~PrefillService() { StopSenders(); }
+
+KvLinksOptions PrefillService::LinksOptions() {
+  KvLinksOptions options;
+  options.kinds = runtime_->options().transports;
+  options.make_sender = [this](const TransportOffer& offer) -> std::shared_ptr<KvSender> {
+    LinkSenderOptions sender;
+    sender.self = {runtime_->id(), runtime_->incarnation(), offer.kind};
+    sender.compatibility = runtime_->compatibility();
+    sender.address = offer.address;
+    sender.transfer_timeout = runtime_->options().transfer_timeout;
+    return std::make_shared<LinkSender>(sender, runtime_->pool(), LinkFactoryFor(offer, sender.transfer_timeout));
+  };
+  options.on_fallback = [this](TransportKind kind) { runtime_->CountTransportFallback(TransportName(kind)); };
+  return options;
+}
 
 grpc::ServerBidiReactor<internal::PrefillRequest, internal::PrefillEvent>* PrefillService::Prefill(
     grpc::CallbackServerContext* context) {
@@ -24,41 +34,13 @@ grpc::ServerBidiReactor<internal::PrefillRequest, internal::PrefillEvent>* Prefi
   return call->Open()->reactor();
 }
 
-void PrefillService::StopSenders() {
-  std::map<std::string, SenderEntry> senders;
-  {
-    MutexLock lock(&mutex_);
-    senders.swap(senders_);
-    closer_.Join();
+void PrefillService::AddLinks(internal::WorkerLoad* load) const {
+  for (const auto& [worker, used] : links_.used()) {
+    internal::KvLinkState* link = load->add_kv_links();
+    link->set_worker(worker);
+    link->set_transport(TransportName(used.kind));
+    link->set_fallback(used.fallback);
   }
-  for (const auto& [address, entry] : senders) entry.sender->Stop();
-}
-
-std::shared_ptr<KvSender> PrefillService::SenderTo(const std::string& address) {
-  MutexLock lock(&mutex_);
-  SenderEntry& entry = senders_[address];
-  entry.last_use = ++use_counter_;
-  if (entry.sender == nullptr) {
-    GrpcKvSenderOptions options;
-    options.worker = runtime_->id();
-    options.incarnation = runtime_->incarnation();
-    options.compatibility = runtime_->compatibility();
-    options.address = address;
-    options.transfer_timeout = runtime_->options().transfer_timeout;
-    entry.sender = std::make_shared<GrpcKvSender>(options, runtime_->pool());
-  }
-  std::shared_ptr<KvSender> sender = entry.sender;
-  while (senders_.size() > kMaxLinks) {
-    auto oldest = senders_.end();
-    for (auto it = senders_.begin(); it != senders_.end(); ++it) {
-      if (it->second.sender.use_count() > 1) continue;  // A call's, or the one just found.
-      if (oldest == senders_.end() || it->second.last_use < oldest->second.last_use) oldest = it;
-    }
-    if (oldest == senders_.end()) break;
-    closer_ = Thread("kv-close", [old = std::move(oldest->second.sender)] { old->Stop(); });
-    senders_.erase(oldest);
-  }
-  return sender;
 }
 
 }  // namespace baton

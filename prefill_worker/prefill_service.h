@@ -4,15 +4,11 @@
 
 #include <atomic>
 #include <map>
-#include <memory>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "baton/internal/prefill.grpc.pb.h"
-#include "common/base/mutex.h"
-#include "common/base/thread.h"
-#include "common/kv_transfer/kv_sender.h"
 #include "common/worker/worker_runtime.h"
+#include "prefill_worker/kv_links.h"
 
 namespace baton {
 
@@ -29,28 +25,21 @@ class PrefillService final : public internal::PrefillWorker::CallbackService {
       grpc::CallbackServerContext* context) override;
 
   // Stops every sender; before the engine stops.
-  void StopSenders();
+  void StopSenders() { links_.Stop(); }
 
   int num_open_calls() const { return num_open_calls_.load(); }
 
-  // The link to the decode worker at `address`, made at first use and kept. Past the bound, links that no call uses are closed,
-  // the longest unused first.
-  std::shared_ptr<KvSender> SenderTo(const std::string& address);
+  // Adds which transport each decode worker was last sent by. Any thread.
+  void AddLinks(internal::WorkerLoad* load) const;
 
  private:
   friend class PrefillCall;
-  struct SenderEntry {
-    std::shared_ptr<KvSender> sender;
-    uint64_t last_use = 0;
-  };
+  KvLinksOptions LinksOptions();
 
   WorkerRuntime* const runtime_;
   std::atomic<int> num_open_calls_{0};
   std::atomic<SequenceId> next_sequence_{1};
-  Mutex mutex_;
-  std::map<std::string, SenderEntry> senders_ ABSL_GUARDED_BY(mutex_);
-  uint64_t use_counter_ ABSL_GUARDED_BY(mutex_) = 0;
-  Thread closer_ ABSL_GUARDED_BY(mutex_);  // Closes links: that waits for the peer.
+  KvLinks links_;
 };
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace baton {
 namespace {
@@ -28,6 +29,8 @@ std::string WhyNotUsable(const WorkerInfo& worker, const ClusterViewOptions& opt
   return "";
 }
 
+std::string TransportNames(const WorkerInfo& worker) { return absl::StrJoin(worker.identity.transports(), ","); }
+
 // The counterpart that comes closest to a pair, and what keeps it from being one.
 std::string WhyNotPaired(const WorkerInfo& worker, const std::vector<WorkerInfo>& workers) {
   const internal::WorkerRole other = worker.is_prefill() ? internal::DECODE : internal::PREFILL;
@@ -42,8 +45,17 @@ std::string WhyNotPaired(const WorkerInfo& worker, const std::vector<WorkerInfo>
     return absl::StrCat("model fingerprint mismatch: ", worker.identity.model_fingerprint(), ", ", RoleName(other), " worker ",
                         mismatch->ref.id, " has ", mismatch->identity.model_fingerprint());
   }
+  if (mismatch->group() == worker.group()) {
+    return absl::StrCat("no KV transport in common: ", TransportNames(worker), ", ", RoleName(other), " worker ", mismatch->ref.id,
+                        " has ", TransportNames(*mismatch), ", here or elsewhere");
+  }
   return absl::StrCat("kv layout mismatch: ", worker.identity.kv_layout(), ", ", RoleName(other), " worker ",
                       mismatch->ref.id, " has ", mismatch->identity.kv_layout());
+}
+
+bool CanPair(const WorkerInfo& a, const WorkerInfo& b) {
+  if (a.identity.role() == b.identity.role() || a.group() != b.group()) return false;
+  return !(a.is_prefill() ? BestTransport(a, b) : BestTransport(b, a)).empty();
 }
 
 bool NeedsPair(const WorkerInfo& worker, const ClusterViewOptions& options) {
@@ -94,6 +106,19 @@ int LeastVocabulary(const std::vector<WorkerInfo>& workers) {
 
 }  // namespace
 
+std::string BestTransport(const WorkerInfo& prefill, const WorkerInfo& decode) {
+  const auto& writers = prefill.identity.kv_endpoints();
+  const auto& readers = decode.identity.kv_endpoints();
+  if (writers.empty() || readers.empty()) return "grpc";
+  for (const internal::KvEndpoint& reader : readers) {
+    const bool both = std::any_of(writers.begin(), writers.end(), [&](const internal::KvEndpoint& writer) {
+      return writer.transport() == reader.transport() && writer.host() == reader.host();
+    });
+    if (both) return reader.transport();
+  }
+  return "";
+}
+
 absl::string_view RoleName(internal::WorkerRole role) {
   switch (role) {
     case internal::PREFILL:
@@ -130,8 +155,7 @@ std::shared_ptr<const ClusterView> BuildClusterView(std::vector<WorkerInfo> work
     if (!worker.usable) continue;
     worker.paired = !NeedsPair(worker, options) ||
                     std::any_of(workers.begin(), workers.end(), [&](const WorkerInfo& other) {
-                      return other.usable && other.identity.role() != worker.identity.role() &&
-                             other.group() == worker.group();
+                      return other.usable && CanPair(worker, other);
                     });
     if (!worker.paired) worker.reason = WhyNotPaired(worker, workers);
     if (worker.paired && worker.is_decode()) view->ready = true;

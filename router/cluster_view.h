@@ -28,7 +28,7 @@ struct WorkerRef {
 // What pairs: prefill and decode workers work together only within one group.
 struct GroupKey {
   std::string model_fingerprint;
-  std::string kv_layout;
+  std::string kv_geometry;  // Of the layout, what cannot be converted on the way.
   friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
 };
 
@@ -47,7 +47,9 @@ struct WorkerInfo {
   bool ready() const { return usable && paired; }
   bool is_prefill() const { return identity.role() == internal::PREFILL; }
   bool is_decode() const { return identity.role() == internal::DECODE; }
-  GroupKey group() const { return {identity.model_fingerprint(), identity.kv_layout()}; }
+  GroupKey group() const {
+    return {identity.model_fingerprint(), identity.kv_geometry().empty() ? identity.kv_layout() : identity.kv_geometry()};
+  }
 };
 
 // What a pair of a decode worker and the prefill workers of its group can hold.
@@ -85,6 +87,9 @@ struct ClusterViewOptions {
 // Judges `workers` (usable, paired, reason are overwritten) and the cluster as a whole. A worker that fits no group is told
 // why, with both values: "model fingerprint aa, decode worker d-1 has bb".
 std::shared_ptr<const ClusterView> BuildClusterView(std::vector<WorkerInfo> workers, const ClusterViewOptions& options);
+
+// The best transport that both have where they are, "" when they have none in common. A worker that names none has gRPC.
+std::string BestTransport(const WorkerInfo& prefill, const WorkerInfo& decode);
 
 absl::string_view RoleName(internal::WorkerRole role);  // "prefill", "decode".
 

@@ -168,6 +168,7 @@ void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {
   // A client that reads already waits for nothing that has not begun.
   start->set_priority(choice.flow.emitted().empty() ? request_.priority() : kMaxPriority);
   *start->mutable_transports() = action.landing.transports();
+  *start->mutable_kv_endpoints() = action.landing.kv_endpoints();
   start->set_request_id(id_);
   call->Send(std::move(request));
 }

@@ -165,7 +165,7 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* GenerationService::GetCluster(grpc::CallbackServerContext* context, const v1::GetClusterRequest*,
                                                         v1::GetClusterResponse* response) {
   const auto view = core_->registry.View();
-  for (const auto& info : view->workers) *response->add_workers() = WorkerStatus(*info);
+  for (const auto& info : view->workers) *response->add_workers() = WorkerStatus(*info, *view);
   v1::Router* router = response->mutable_router();
   router->set_id(core_->router_id);
   router->set_queued(static_cast<int32_t>(core_->metrics.waiting->value()));

@@ -29,9 +29,24 @@ v1::PhasePerformance Performance(const internal::PhasePerformance& phase) {
   return out;
 }
 
+// To every decode worker of the group: what the worker says it used, or what it would use.
+void AddLinks(const WorkerInfo& prefill, const ClusterView& view, v1::Worker* out) {
+  for (const auto& decode : view.workers) {
+    if (!decode->is_decode() || decode->group() != prefill.group()) continue;
+    v1::KvLink* link = out->add_links();
+    link->set_worker(decode->identity.id());
+    link->set_transport(BestTransport(prefill, *decode));
+    for (const internal::KvLinkState& used : prefill.load.kv_links()) {
+      if (used.worker() != decode->identity.id()) continue;
+      link->set_transport(used.transport());
+      link->set_reason(used.fallback());
+    }
+  }
+}
+
 }  // namespace
 
-v1::Worker WorkerStatus(const WorkerInfo& info) {
+v1::Worker WorkerStatus(const WorkerInfo& info, const ClusterView& view) {
   const internal::WorkerIdentity& identity = info.identity;
   const internal::WorkerLoad& load = info.load;
   v1::Worker worker;
@@ -54,6 +69,7 @@ v1::Worker WorkerStatus(const WorkerInfo& info) {
   worker.set_waiting(load.waiting());
   *worker.mutable_transports() = identity.transports();
   worker.set_context_length(identity.context_length());
+  if (info.is_prefill()) AddLinks(info, view, &worker);
   if (identity.has_peaks()) *worker.mutable_peaks() = Peaks(identity.peaks());
   if (load.has_prefill()) *worker.mutable_prefill() = Performance(load.prefill());
   if (load.has_decode()) *worker.mutable_decode() = Performance(load.decode());

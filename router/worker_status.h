@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// A worker as clients see it in GetCluster.
-v1::Worker WorkerStatus(const WorkerInfo& info);
+// A worker of `view` as clients see it in GetCluster.
+v1::Worker WorkerStatus(const WorkerInfo& info, const ClusterView& view);
 
 }  // namespace baton
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/kv/kv_layout.h"
 
+#include <vector>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace baton {
 namespace {
@@ -68,6 +72,34 @@ size_t KvLayout::token_bytes() const { return static_cast<size_t>(num_layers) * 
 std::string KvLayout::fingerprint() const {
   return absl::StrFormat("kv1:L%d:H%d:D%d:B%d:%s:r%d/%d", num_layers, num_kv_heads, head_dim, block_size,
                          KvDtypeName(dtype), rank, num_ranks);
+}
+
+std::string KvLayout::geometry() const {
+  return absl::StrFormat("kvg1:L%d:H%d:D%d:r%d/%d", num_layers, num_kv_heads, head_dim, rank, num_ranks);
+}
+
+absl::StatusOr<KvLayout> ParseKvLayout(absl::string_view fingerprint) {
+  const auto invalid = [&] {
+    return absl::InvalidArgumentError(absl::StrFormat("\"%s\" is no kv layout", fingerprint.substr(0, 100)));
+  };
+  const std::vector<absl::string_view> parts = absl::StrSplit(fingerprint, ':');
+  if (parts.size() != 7 || parts[0] != "kv1") return invalid();
+  KvLayout layout;
+  const auto number = [&](size_t part, char letter, int* value) {
+    return !parts[part].empty() && parts[part][0] == letter && absl::SimpleAtoi(parts[part].substr(1), value);
+  };
+  const std::vector<absl::string_view> rank = absl::StrSplit(parts[6], '/');
+  if (!number(1, 'L', &layout.num_layers) || !number(2, 'H', &layout.num_kv_heads) || !number(3, 'D', &layout.head_dim) ||
+      !number(4, 'B', &layout.block_size) || rank.size() != 2 || rank[0].substr(0, 1) != "r" ||
+      !absl::SimpleAtoi(rank[0].substr(1), &layout.rank) || !absl::SimpleAtoi(rank[1], &layout.num_ranks)) {
+    return invalid();
+  }
+  const absl::StatusOr<KvDtype> dtype = ParseKvDtype(parts[5]);
+  if (!dtype.ok()) return invalid();
+  layout.dtype = *dtype;
+  if (absl::Status status = layout.Validate(); !status.ok()) return status;
+  if (layout.fingerprint() != fingerprint) return invalid();  // Leading zeros, spaces.
+  return layout;
 }
 
 }  // namespace baton

@@ -37,7 +37,15 @@ struct KvLayout {
 
   // "kv1:L30:H3:D64:B16:f16:r0/1". Readable, so that a mismatch names both values.
   std::string fingerprint() const;
+  // What two pools must share so that KV can move between them at all: everything but block size and dtype, which are
+  // converted on the way. "kvg1:L30:H3:D64:r0/1".
+  std::string geometry() const;
+
+  friend bool operator==(const KvLayout&, const KvLayout&) = default;
 };
+
+// The inverse of fingerprint(). INVALID_ARGUMENT for any other text, or a layout that does not validate.
+absl::StatusOr<KvLayout> ParseKvLayout(absl::string_view fingerprint);
 
 // "f32", "f16" or "bf16".
 const char* KvDtypeName(KvDtype dtype);

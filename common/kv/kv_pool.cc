@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/kv/kv_pool.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -11,13 +13,15 @@
 
 namespace baton {
 
-absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int num_blocks, Backend* backend) {
+absl::Status KvPool::CheckSize(const KvLayout& layout, int num_blocks) {
   BATON_RETURN_IF_ERROR(layout.Validate());
   const int max_blocks = std::numeric_limits<int32_t>::max() / layout.block_size;
-  if (num_blocks < 1 || num_blocks > max_blocks) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("kv pool: num_blocks %d is outside [1, %d]", num_blocks, max_blocks));
-  }
+  if (num_blocks >= 1 && num_blocks <= max_blocks) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("kv pool: num_blocks %d is outside [1, %d]", num_blocks, max_blocks));
+}
+
+absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int num_blocks, Backend* backend) {
+  BATON_RETURN_IF_ERROR(CheckSize(layout, num_blocks));
   const size_t bytes = layout.block_bytes() * static_cast<size_t>(num_blocks);
   auto memory = backend->Allocate(bytes);
   if (!memory.ok()) {
@@ -29,6 +33,10 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, i
 
 KvPool::KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> memory)
     : layout_(layout), num_blocks_(num_blocks), memory_(std::move(memory)) {}
+
+KvPool::~KvPool() {
+  if (shared_fd_ >= 0) close(shared_fd_);
+}
 
 KvLayerView KvPool::Layer(int layer) const {
   BATON_DCHECK(layer >= 0 && layer < layout_.num_layers) << layer;

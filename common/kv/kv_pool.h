@@ -24,6 +24,20 @@ class KvPool {
   //   RESOURCE_EXHAUSTED  names the bytes asked for.
   static absl::StatusOr<std::unique_ptr<KvPool>> Create(const KvLayout& layout, int num_blocks, Backend* backend);
 
+  // As Create, in memory that another process can map: a memfd of exactly bytes() rounded up to whole pages, sealed
+  // against shrinking and growing, so that nobody can take pages away from under a reader.
+  //   RESOURCE_EXHAUSTED  as Create. UNAVAILABLE  the system has no sealed memfd; says what failed.
+  static absl::StatusOr<std::unique_ptr<KvPool>> CreateShared(const KvLayout& layout, int num_blocks);
+  // The other side of it: the same blocks through a mapping of its own. `fd` stays the caller's.
+  //   INVALID_ARGUMENT    layout or num_blocks, as Create.
+  //   FAILED_PRECONDITION fd is not sealed or has another size; names both.
+  static absl::StatusOr<std::unique_ptr<KvPool>> MapShared(const KvLayout& layout, int num_blocks, int fd);
+  // The memfd of CreateShared, -1 for any other pool. Owned by the pool.
+  int shared_fd() const { return shared_fd_; }
+  ~KvPool();
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
+
   const KvLayout& layout() const { return layout_; }
   int num_blocks() const { return num_blocks_; }
   size_t bytes() const { return layout_.block_bytes() * static_cast<size_t>(num_blocks_); }
@@ -42,10 +56,12 @@ class KvPool {
   void CopyBlock(int32_t from, int32_t to) const;
 
  private:
+  static absl::Status CheckSize(const KvLayout& layout, int num_blocks);
   KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> memory);
   KvLayout layout_;
   int num_blocks_;
   std::shared_ptr<uint8_t[]> memory_;
+  int shared_fd_ = -1;
 };
 
 }  // namespace baton

@@ -39,7 +39,7 @@ DecodeHandoff::Actions DecodeHandoff::NewAttempt(int m, bool pinned, bool local)
   if (writer_.has_value() || pinned) {
     // Somebody may still write to the old blocks ("reuse-without-ack", "unpinned-apply").
     if (writer_.has_value()) actions.push_back({Kind::kAbort, attempt_, *writer_});
-    actions.push_back({Kind::kReplaceBlocks, attempt_});
+    actions.push_back({Kind::kReplaceBlocks, attempt_, writer_.value_or(PeerId{})});
     quarantine_.push_back({attempt_, writer_, pinned});
   }
   writer_.reset();
@@ -79,8 +79,8 @@ DecodeHandoff::Actions DecodeHandoff::OnOpen(int n, const PeerId& writer, bool m
 
 DecodeHandoff::Actions DecodeHandoff::OnManifest(int n, const PeerId& writer, const absl::Status& verified) {
   // A manifest comes after the writer's last write, so it ends the writer of that attempt wherever its blocks are.
-  Actions actions = n == attempt_ ? Actions{} : OnWriterGone(writer, n);
-  if (state_ != State::kLanding || n != attempt_) return actions;
+  if (state_ != State::kLanding || n != attempt_) return OnWriterGone(writer, n);
+  Actions actions;
   writer_.reset();
   two_sided_.reset();
   if (!verified.ok()) {
@@ -167,7 +167,7 @@ DecodeHandoff::Actions DecodeHandoff::Leave(bool pinned, std::optional<Action> a
   if (written) {
     // "free-on-cancel": what may still be written to is never freed.
     if (writer_.has_value()) actions.push_back({Kind::kAbort, attempt_, *writer_});
-    actions.push_back({Kind::kCancelQuarantined, attempt_});
+    actions.push_back({Kind::kCancelQuarantined, attempt_, writer_.value_or(PeerId{})});
     quarantine_.push_back({attempt_, writer_, pinned});
   } else {
     actions.push_back({Kind::kCancel});

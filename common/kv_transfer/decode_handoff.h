@@ -36,7 +36,7 @@ class DecodeHandoff {
       kAbort,
       // To the landing zone: writes of `attempt` are accepted from now on. Older zones were closed by the caller.
       kOpenZone,
-      // To the engine.
+      // To the engine. `writer` of a quarantine is the one-sided writer that it is for; no worker: a frame being copied.
       kReplaceBlocks,      // New blocks; the old ones are quarantined under `attempt`.
       kPrefillLocally,
       kRun,                // Landed: join the running batch.

@@ -3,9 +3,11 @@
 #define BATON_COMMON_KV_TRANSFER_KV_RECEIVER_H_
 
 #include <functional>
-#include <optional>
+#include <memory>
+#include <string>
 
 #include "absl/status/status.h"
+#include "common/kv_transfer/kv_link.h"
 #include "common/kv_transfer/landing_zone.h"
 #include "common/kv_transfer/transfer.h"
 
@@ -14,24 +16,43 @@ namespace baton {
 // What a transport tells the worker that lands transfers. Called on transport threads, must not block: the worker posts to
 // its engine thread. Frames do not come here: the transport writes them into the zone it finds in the LandingDirectory.
 struct KvReceiverEvents {
-  // A writer announces itself.
+  // A writer announces itself; the worker answers by Grant or Deny.
   std::function<void(const TransferId&, int attempt, const PeerId&)> on_open;
   // The manifest of an attempt; `verified` is LandingZone::Verify's result (CANCELLED for an attempt that is not current).
   std::function<void(const TransferId&, int attempt, const PeerId&, const absl::Status& verified, const LandingStats&)>
       on_manifest;
-  // The writer has ended this attempt without a manifest, or (no attempt) all it had: a new link of the same incarnation.
-  std::function<void(const TransferId&, std::optional<int> attempt, const PeerId&)> on_aborted;
-  // The link of this peer is closed.
+  // The writer has ended this attempt without a manifest.
+  std::function<void(const TransferId&, int attempt, const PeerId&)> on_aborted;
+  // All that this writer had has ended: it came back on a new link, or its process is gone.
+  std::function<void(const PeerId&)> on_writer_gone;
+  // The link of this peer is closed. A one-sided writer may write on.
   std::function<void(const PeerId&)> on_link_closed;
 };
 
-// The receiving end of one kind of transport, for all peers of this process.
+// Who receives, whatever the transport.
+struct KvReceiverOptions {
+  std::string worker;  // This process, for Hello.
+  uint64_t incarnation = 0;
+  KvCompatibility compatibility;
+  KvPool* pool = nullptr;  // Outlives the receiver.
+};
+
+// The receiving end of one kind of transport, for all peers of this process. Thread-safe.
 class KvReceiver {
  public:
   virtual ~KvReceiver() = default;
-  virtual const char* transport() const = 0;
+  virtual TransportKind kind() const = 0;
+  // What writers are told. The address is where Start made it listen.
+  virtual TransportOffer offer() const = 0;
+
+  // Answers to on_open. A one-sided grant only where the kind is one-sided. Unknown peers are ignored.
+  virtual void Grant(const PeerId& peer, const TransferId& transfer, int attempt, const LinkGrant& grant) = 0;
+  virtual void Deny(const PeerId& peer, const TransferId& transfer, int attempt, const absl::Status& why) = 0;
   // Tells a writer that its attempt is fenced; it stops and answers Aborted. Unknown peers are ignored.
   virtual void Abort(const PeerId& peer, const TransferId& transfer, int attempt) = 0;
+
+  // Closes the links and joins the receiver's threads: no event and no write afterwards. Idempotent. Not on a transport thread.
+  virtual void Stop() = 0;
 };
 
 }  // namespace baton

@@ -24,11 +24,11 @@ struct SendJob {
   TransferId transfer;
   int attempt = 0;
   uint64_t peer_incarnation = 0;  // The decode process that reserved; another one at its address is UNAVAILABLE.
-  std::vector<BlockId> blocks;    // Of this pool, in position order from token 0; referenced by the caller until on_done.
-  int first_token = 0;            // The peer has what is before.
+  int first_token = 0;            // The peer has what is before: a multiple of its block size.
+  int num_tokens = 0;             // KV of tokens [first_token, num_tokens) is sent.
   // Exactly once, on a transport thread: the manifest was sent, or why not (CANCELLED after Cancel, ABORTED when the peer
-  // fenced the attempt, UNAVAILABLE when the link broke, DEADLINE_EXCEEDED when it stalled). No byte of the blocks is read
-  // afterwards.
+  // fenced the attempt, FAILED_PRECONDITION when it cannot work with us, UNAVAILABLE when the link broke, DEADLINE_EXCEEDED
+  // when it stalled). No byte of the blocks is read afterwards, and none of the peer's is written.
   std::function<void(const absl::Status&, const SendStats&)> on_done;
 };
 
@@ -39,15 +39,18 @@ class KvSender {
   class Transfer;  // Handle of a job; what it points to lives until on_done and the last handle are gone.
 
   virtual ~KvSender() = default;
-  virtual const char* transport() const = 0;
+  virtual TransportKind kind() const = 0;
 
-  // Starts a job: negotiates with the peer if it must. Errors come by on_done.
+  // Starts a job: asks the peer, if the transport must. Errors come by on_done.
   virtual std::shared_ptr<Transfer> Begin(SendJob job) = 0;
-  // Layers [layer_begin, layer_end) of tokens [token_begin, token_end) are in the pool. token_begin is a multiple of the
-  // block size; token_end too, unless it is the last.
+  // Where the tokens lie: blocks of this pool in position order from token 0, referenced by the caller until on_done. Before
+  // the first Push; once.
+  virtual void SetBlocks(const std::shared_ptr<Transfer>& transfer, std::vector<BlockId> blocks) = 0;
+  // Layers [layer_begin, layer_end) of tokens [token_begin, token_end) are in the pool. The pieces of a layer come in order,
+  // from first_token on and without gaps; what fills no whole block of the peer's is sent with the piece that does.
   virtual void Push(const std::shared_ptr<Transfer>& transfer, int layer_begin, int layer_end, int token_begin,
                     int token_end) = 0;
-  // Everything was pushed. The sender fills in checksum and payload_bytes.
+  // Everything was pushed. The sender fills in layout, checksum and sizes.
   virtual void Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) = 0;
   // Stops copying; on_done says CANCELLED unless it was done already.
   virtual void Cancel(const std::shared_ptr<Transfer>& transfer) = 0;

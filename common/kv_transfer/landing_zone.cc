@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/kv_transfer/landing_zone.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -14,21 +13,25 @@
 
 namespace baton {
 
-uint64_t FrameChecksum(std::span<const uint8_t> payload) { return XXH3_64bits(payload.data(), payload.size()); }
-
-uint64_t ManifestChecksum(std::vector<FrameRecord> records) {
+uint64_t ManifestChecksum(std::vector<FrameRecord> records, const Manifest& manifest) {
   std::sort(records.begin(), records.end(), [](const FrameRecord& a, const FrameRecord& b) {
     return std::tie(a.layer, a.token_begin) < std::tie(b.layer, b.token_begin);
   });
   std::vector<uint64_t> words;
-  words.reserve(records.size() * 4);
+  words.reserve(records.size() * 4 + 8);
   for (const FrameRecord& record : records) {
     words.push_back(static_cast<uint64_t>(record.layer));
     words.push_back(static_cast<uint64_t>(record.token_begin));
     words.push_back(static_cast<uint64_t>(record.token_end));
     words.push_back(record.checksum);
   }
-  return XXH3_64bits(words.data(), words.size() * sizeof(uint64_t));
+  words.insert(words.end(), {static_cast<uint64_t>(manifest.first_token), static_cast<uint64_t>(manifest.num_tokens),
+                             manifest.token_hash, static_cast<uint64_t>(manifest.num_frames),
+                             static_cast<uint64_t>(manifest.payload_bytes)});
+  for (const std::string& text : {manifest.model_fingerprint, manifest.kv_layout, manifest.numerics}) {
+    words.push_back(FrameChecksum({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  }
+  return FrameChecksum({reinterpret_cast<const uint8_t*>(words.data()), words.size() * sizeof(uint64_t)});
 }
 
 LandingZone::LandingZone(const LandingZoneOptions& options, KvPool* pool, const Clock* clock,
@@ -38,34 +41,104 @@ LandingZone::LandingZone(const LandingZoneOptions& options, KvPool* pool, const 
 }
 
 absl::Status LandingZone::Write(const FrameHeader& header, std::span<const uint8_t> payload) {
-  absl::Status status = CheckFrame(header, payload.size());
-  if (status.ok() && FrameChecksum(payload) != header.checksum) {
-    status = absl::DataLossError(absl::StrFormat("KV frame of layer %d, tokens %d to %d: checksum %016x, announced %016x",
-                                                 header.layer, header.token_begin, header.token_end,
-                                                 FrameChecksum(payload), header.checksum));
+  return Write(header, std::span<const std::span<const uint8_t>>(&payload, 1));
+}
+
+absl::Status LandingZone::Write(const FrameHeader& header, std::span<const std::span<const uint8_t>> payload) {
+  size_t payload_bytes = 0;
+  for (const auto& piece : payload) payload_bytes += piece.size();
+  absl::Status status = CheckFrame(header, payload_bytes);
+  if (status.ok()) status = CheckSum(header, payload);
+  BATON_RETURN_IF_ERROR(Pin(status));
+  FrameArrival arrival(this, header, payload_bytes);
+  size_t vector = 0, filled = 0;
+  for (std::span<const uint8_t> piece : payload) {
+    while (!piece.empty()) {
+      const iovec& to = arrival.vectors_[vector];
+      const size_t bytes = std::min(piece.size(), to.iov_len - filled);
+      std::memcpy(static_cast<uint8_t*>(to.iov_base) + filled, piece.data(), bytes);
+      piece = piece.subspan(bytes);
+      filled += bytes;
+      if (filled == to.iov_len) ++vector, filled = 0;
+    }
   }
+  arrival.WritePartial();
+  FinishFrame(header, payload_bytes, absl::OkStatus());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<FrameArrival>> LandingZone::Receive(const FrameHeader& header, size_t payload_bytes) {
+  const absl::Status status = CheckFrame(header, payload_bytes);
+  BATON_RETURN_IF_ERROR(Pin(status));
+  Unpin();
+  return std::unique_ptr<FrameArrival>(new FrameArrival(this, header, payload_bytes));
+}
+
+absl::Status LandingZone::Accept(const FrameHeader& header) {
+  const size_t payload_bytes =
+      static_cast<size_t>(std::max(0, header.token_end - header.token_begin)) * pool_->layout().token_layer_bytes();
+  absl::Status status = CheckFrame(header, payload_bytes);
+  BATON_RETURN_IF_ERROR(Pin(status));
+  const Place place = PlaceOf(header);
+  std::vector<std::span<const uint8_t>> pieces(place.whole.begin(), place.whole.end());
+  std::vector<uint8_t> partial;
+  if (place.partial_tokens > 0) {
+    partial.resize(static_cast<size_t>(place.partial_tokens) * pool_->layout().token_layer_bytes());
+    pool_->ReadTokens(header.layer, place.partial_block, 0, place.partial_tokens, partial);
+    pieces.push_back(partial);
+  }
+  status = CheckSum(header, pieces);
+  FinishFrame(header, payload_bytes, status);
+  return status;
+}
+
+absl::Status LandingZone::Pin(const absl::Status& status) {
+  std::optional<Waiting> waiting;
   {
     MutexLock lock(&mutex_);
-    if (!open_) return absl::CancelledError("attempt is not current");
-    if (!status.ok()) {
-      error_.Update(status);
-      return status;
+    if (!open_ || sealed_) return absl::CancelledError("attempt is not current");
+    if (status.ok()) {
+      if (first_write_ == absl::ZeroDuration()) first_write_ = clock_->Now();
+      ++pins_;
+      return absl::OkStatus();
     }
-    if (records_.empty()) first_frame_ = clock_->Now();
-    ++pins_;
+    error_.Update(status);
+    waiting = std::exchange(waiting_, std::nullopt);
   }
-  Copy(header, payload);
+  if (waiting.has_value()) waiting->done(status, {});
+  return status;
+}
+
+void LandingZone::Unpin() {
   std::function<void()> unpinned;
   {
     MutexLock lock(&mutex_);
     --pins_;
-    records_.push_back({header.layer, header.token_begin, header.token_end, header.checksum});
-    payload_bytes_ += static_cast<int64_t>(payload.size());
     last_write_ = clock_->Now();
-    if (!open_ && pins_ == 0) unpinned = std::move(on_unpinned_);
+    if (!open_ && pins_ == 0) unpinned = std::exchange(on_unpinned_, nullptr);
   }
   if (unpinned) unpinned();
-  return absl::OkStatus();
+}
+
+void LandingZone::FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status) {
+  std::optional<Waiting> waiting;
+  {
+    MutexLock lock(&mutex_);
+    if (status.ok()) {
+      records_.push_back({header.layer, header.token_begin, header.token_end, header.checksum});
+      payload_bytes_ += static_cast<int64_t>(payload_bytes);
+    } else {
+      error_.Update(status);
+    }
+    const bool complete =
+        waiting_.has_value() && (!error_.ok() || static_cast<int64_t>(records_.size()) >= waiting_->manifest.num_frames);
+    if (complete) waiting = std::exchange(waiting_, std::nullopt);
+  }
+  Unpin();
+  if (!waiting.has_value()) return;
+  LandingStats stats;
+  const absl::Status verified = Verify(waiting->manifest, &stats);
+  if (!absl::IsCancelled(verified)) waiting->done(verified, stats);
 }
 
 absl::Status LandingZone::CheckFrame(const FrameHeader& header, size_t payload_bytes) const {
@@ -93,27 +166,41 @@ absl::Status LandingZone::CheckFrame(const FrameHeader& header, size_t payload_b
   return absl::OkStatus();
 }
 
-void LandingZone::Copy(const FrameHeader& header, std::span<const uint8_t> payload) const {
+absl::Status LandingZone::CheckSum(const FrameHeader& header, std::span<const std::span<const uint8_t>> payload) const {
+  if (!options_.verify_frames) return absl::OkStatus();
+  const uint64_t checksum = FrameChecksum(payload);
+  if (checksum == header.checksum) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("KV frame of layer %d, tokens %d to %d: checksum %016x, announced %016x",
+                                             header.layer, header.token_begin, header.token_end, checksum, header.checksum));
+}
+
+LandingZone::Place LandingZone::PlaceOf(const FrameHeader& header) const {
   const int block_size = pool_->layout().block_size;
-  for (int token = header.token_begin; token < header.token_end;) {
-    const int count = std::min(block_size, header.token_end - token);
-    const size_t bytes = static_cast<size_t>(count) * pool_->layout().token_layer_bytes();
-    pool_->WriteTokens(header.layer, options_.blocks[token / block_size], token % block_size, count, payload.first(bytes));
-    payload = payload.subspan(bytes);
-    token += count;
+  Place place;
+  int token = header.token_begin;
+  for (; token + block_size <= header.token_end; token += block_size) {
+    place.whole.push_back(pool_->Cell(header.layer, options_.blocks[static_cast<size_t>(token / block_size)]));
   }
+  if (token < header.token_end) {
+    place.partial_block = options_.blocks[static_cast<size_t>(token / block_size)];
+    place.partial_tokens = header.token_end - token;
+  }
+  return place;
 }
 
 absl::Status LandingZone::Verify(const Manifest& manifest, LandingStats* stats) {
   std::vector<FrameRecord> records;
   {
     MutexLock lock(&mutex_);
-    if (!open_) return absl::CancelledError("attempt is not current");
+    if (!open_ || sealed_) return absl::CancelledError("attempt is not current");
     BATON_RETURN_IF_ERROR(error_);
+    // What is proven stays as it is: nothing may be written from here on, and nothing may be under way.
+    sealed_ = true;
+    if (pins_ > 0) return absl::DataLossError("a KV frame is still being written behind the manifest");
     records = records_;
     stats->payload_bytes = payload_bytes_;
     stats->num_frames = static_cast<int64_t>(records_.size());
-    stats->receive_ms = records_.empty() ? 0 : ToMs(clock_->Now() - first_frame_);
+    stats->receive_ms = records_.empty() ? 0 : ToMs(clock_->Now() - first_write_);
     stats->numerics = manifest.numerics;
   }
   const KvCompatibility& local = options_.compatibility;
@@ -135,11 +222,26 @@ absl::Status LandingZone::Verify(const Manifest& manifest, LandingStats* stats) 
                                                          manifest.token_hash, options_.token_hash));
   }
   BATON_RETURN_IF_ERROR(CheckCoverage(records));
-  if (const uint64_t checksum = ManifestChecksum(std::move(records)); checksum != manifest.checksum) {
+  if (const uint64_t checksum = ManifestChecksum(std::move(records), manifest); checksum != manifest.checksum) {
     return absl::DataLossError(
         absl::StrFormat("manifest checksum %016x, of what arrived %016x", manifest.checksum, checksum));
   }
   return absl::OkStatus();
+}
+
+void LandingZone::VerifyWhenComplete(const Manifest& manifest,
+                                     std::function<void(const absl::Status&, const LandingStats&)> done) {
+  {
+    MutexLock lock(&mutex_);
+    if (!open_ || sealed_ || waiting_.has_value()) return;
+    if (error_.ok() && static_cast<int64_t>(records_.size()) < manifest.num_frames) {
+      waiting_ = Waiting{manifest, std::move(done)};
+      return;
+    }
+  }
+  LandingStats stats;
+  const absl::Status verified = Verify(manifest, &stats);
+  if (!absl::IsCancelled(verified)) done(verified, stats);
 }
 
 absl::Status LandingZone::CheckCoverage(const std::vector<FrameRecord>& records) const {
@@ -174,8 +276,51 @@ bool LandingZone::Close() {
   MutexLock lock(&mutex_);
   if (!open_) return false;
   open_ = false;
+  waiting_.reset();
   if (pins_ == 0) on_unpinned_ = nullptr;
   return pins_ > 0;
+}
+
+FrameArrival::FrameArrival(LandingZone* zone, const FrameHeader& header, size_t payload_bytes)
+    : zone_(zone), header_(header), payload_bytes_(payload_bytes), place_(zone->PlaceOf(header)), missing_(payload_bytes) {
+  for (const std::span<uint8_t> cell : place_.whole) vectors_.push_back({.iov_base = cell.data(), .iov_len = cell.size()});
+  if (place_.partial_tokens == 0) return;
+  partial_.resize(static_cast<size_t>(place_.partial_tokens) * zone->pool_->layout().token_layer_bytes());
+  vectors_.push_back({.iov_base = partial_.data(), .iov_len = partial_.size()});
+}
+
+std::span<const iovec> FrameArrival::Pin() {
+  if (!zone_->Pin(absl::OkStatus()).ok()) return {};
+  return std::span<const iovec>(vectors_).subspan(next_vector_);
+}
+
+void FrameArrival::Unpin(size_t bytes) {
+  missing_ -= bytes;
+  while (bytes > 0) {
+    iovec& vector = vectors_[next_vector_];
+    const size_t part = std::min(bytes, vector.iov_len);
+    vector.iov_base = static_cast<uint8_t*>(vector.iov_base) + part;
+    vector.iov_len -= part;
+    bytes -= part;
+    if (vector.iov_len == 0) ++next_vector_;
+  }
+  zone_->Unpin();
+}
+
+absl::Status FrameArrival::Commit() {
+  BATON_CHECK_EQ(missing_, size_t{0});
+  BATON_RETURN_IF_ERROR(zone_->Pin(absl::OkStatus()));
+  std::vector<std::span<const uint8_t>> pieces(place_.whole.begin(), place_.whole.end());
+  if (!partial_.empty()) pieces.push_back(partial_);
+  const absl::Status status = zone_->CheckSum(header_, pieces);
+  if (status.ok()) WritePartial();
+  zone_->FinishFrame(header_, payload_bytes_, status);
+  return status;
+}
+
+void FrameArrival::WritePartial() {
+  if (partial_.empty()) return;
+  zone_->pool_->WriteTokens(header_.layer, place_.partial_block, 0, place_.partial_tokens, partial_);
 }
 
 void LandingDirectory::Put(std::shared_ptr<LandingZone> zone) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/kv_transfer/transport_kind.h"
 
 namespace baton {
 
@@ -27,14 +28,20 @@ struct TransferId {
   std::string ToString() const { return absl::StrFormat("%08x-%d", router_incarnation & 0xffffffff, stream); }
 };
 
-// One process at the other end of a KV link. A restart has another incarnation.
+// One process at the other end of a KV link of one kind. A restart has another incarnation; what is heard of a link of one
+// kind says nothing about a writer that uses another.
 struct PeerId {
   std::string worker;
   uint64_t incarnation = 0;
+  TransportKind transport = TransportKind::kGrpc;
 
   friend bool operator==(const PeerId&, const PeerId&) = default;
   friend bool operator<(const PeerId& a, const PeerId& b) {
-    return std::tie(a.worker, a.incarnation) < std::tie(b.worker, b.incarnation);
+    return std::tie(a.worker, a.incarnation, a.transport) < std::tie(b.worker, b.incarnation, b.transport);
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const PeerId& peer) {
+    return H::combine(std::move(h), peer.worker, peer.incarnation, peer.transport);
   }
 };
 

@@ -21,7 +21,7 @@ ABSL_FLAG(std::string, advertise, "", "HOST:PORT where router and workers reach 
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty serves none.");
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
-ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (grpc).");
+ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, tcp, grpc).");
 
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of the KV pool; auto takes --kv-memory-share.");
 ABSL_FLAG(double, kv_memory_share, 0.5, "Of the memory that the cgroup leaves, the part that --kv-memory auto takes.");
@@ -155,10 +155,9 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.block_size = absl::GetFlag(FLAGS_block_size);
   options.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);
   options.grace = absl::GetFlag(FLAGS_grace);
-  const std::string transport = absl::GetFlag(FLAGS_transport);
-  if (transport != "auto" && transport != "grpc") {
-    return absl::InvalidArgumentError(absl::StrCat("--transport ", transport, " is none of auto, grpc"));
-  }
+  const auto transports = ParseTransportFlag(absl::GetFlag(FLAGS_transport));
+  if (!transports.ok()) return Annotate(transports.status(), "--transport");
+  options.transports = *transports;
   BATON_RETURN_IF_ERROR(CheckRange("--max-context", options.max_context, 0, 1 << 24));
   BATON_RETURN_IF_ERROR(CheckRange("--threads", options.backend.num_threads, 0, 1024));
   BATON_RETURN_IF_ERROR(CheckRange("--nice", absl::GetFlag(FLAGS_nice), -1, 19));

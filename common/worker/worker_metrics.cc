@@ -10,15 +10,26 @@
 namespace baton {
 namespace {
 
+constexpr char kTransfersHelp[] = "KV transfers that ended, by transport and result.";
+constexpr char kCorruptHelp[] = "KV transfers whose contents did not verify; among the failed ones.";
+constexpr char kFallbackHelp[] = "Times that a transport to a peer was found broken, so that the next best is used for a while.";
+
 const char* RoleName(internal::WorkerRole role) { return role == internal::PREFILL ? "prefill" : "decode"; }
 
 }  // namespace
 
 void WorkerRuntime::CountTransfer(const std::string& transport, const std::string& result, int64_t bytes) {
-  metrics_.GetCounter("baton_kv_transfers_total", "KV transfers that ended, by transport and result.",
-                      {{"transport", transport}, {"result", result}})->Increment();
+  metrics_.GetCounter("baton_kv_transfers_total", kTransfersHelp, {{"transport", transport}, {"result", result}})->Increment();
   metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.")
       ->Increment(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)));
+}
+
+void WorkerRuntime::CountCorruptTransfer(const std::string& transport) {
+  metrics_.GetCounter("baton_kv_transfers_corrupt_total", kCorruptHelp, {{"transport", transport}})->Increment();
+}
+
+void WorkerRuntime::CountTransportFallback(const std::string& transport) {
+  metrics_.GetCounter("baton_kv_transport_fallbacks_total", kFallbackHelp, {{"transport", transport}})->Increment();
 }
 
 void WorkerRuntime::ObservePrefill(absl::Duration queued, absl::Duration tail) {
@@ -77,11 +88,13 @@ void WorkerRuntime::ExportMetrics() {
   metrics_.GetGauge("baton_worker_info", "1; the labels say who this is.",
                     {{"id", id()}, {"role", RoleName(options_.role)}, {"model", options_.served_model_name},
                      {"numerics", backend_->numerics_id()}})->Set(1);
-  for (const std::string& transport : options_.transports) {
+  for (const TransportKind kind : options_.transports) {
+    const char* const transport = TransportName(kind);
     for (const char* result : {"ok", "failed"}) {
-      metrics_.GetCounter("baton_kv_transfers_total", "KV transfers that ended, by transport and result.",
-                          {{"transport", transport}, {"result", result}});
+      metrics_.GetCounter("baton_kv_transfers_total", kTransfersHelp, {{"transport", transport}, {"result", result}});
     }
+    metrics_.GetCounter("baton_kv_transfers_corrupt_total", kCorruptHelp, {{"transport", transport}});
+    metrics_.GetCounter("baton_kv_transport_fallbacks_total", kFallbackHelp, {{"transport", transport}});
   }
   metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.");
 }

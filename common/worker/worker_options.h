@@ -12,6 +12,7 @@
 #include "common/backend/backend.h"
 #include "common/backend/create_backend.h"
 #include "common/engine/engine_core.h"
+#include "common/kv_transfer/transport_kind.h"
 
 namespace baton {
 
@@ -47,7 +48,8 @@ struct WorkerOptions {
 
   absl::Duration transfer_timeout = absl::Seconds(10);
   absl::Duration grace = absl::Seconds(30);
-  std::vector<std::string> transports = {"grpc"};  // Best first.
+  // How KV may travel; every kind of the two that a pair has in common is a fallback of the better ones.
+  std::vector<TransportKind> transports = {TransportKind::kShm, TransportKind::kTcp, TransportKind::kGrpc};
 };
 
 }  // namespace baton

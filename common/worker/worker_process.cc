@@ -47,12 +47,16 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
     reachable = *std::move(found);
   }
   const internal::WorkerIdentity identity = runtime->Identity(reachable, status_server == nullptr ? "" : status_server->address());
-  if (services.on_address) services.on_address(identity.address());
+  if (services.on_address) {
+    if (absl::Status status = services.on_address(identity.address()); !status.ok()) return Fail(status);
+  }
   // Registrations may ask before there is a directory, and while it is being made.
   std::atomic<RouterDirectory*> directory_or_null = nullptr;
-  const auto load = [runtime, &directory_or_null] {
+  const auto load = [runtime, &directory_or_null, add_load = services.add_load] {
     const RouterDirectory* directory = directory_or_null;
-    return runtime->Load(directory == nullptr ? 1 : directory->num_registered());
+    internal::WorkerLoad load = runtime->Load(directory == nullptr ? 1 : directory->num_registered());
+    if (add_load) add_load(&load);
+    return load;
   };
   auto directory = std::make_unique<RouterDirectory>(options.routers, [&](const std::string& address) {
     return std::make_unique<RouterRegistration>(address, identity, load);

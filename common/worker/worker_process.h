@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/shutdown_signals.h"
 #include "common/worker/worker_runtime.h"
 
@@ -17,7 +18,9 @@ namespace baton {
 // What a role adds to the process around a worker.
 struct WorkerServices {
   std::vector<grpc::Service*> services;
-  std::function<void(const std::string& address)> on_address;  // Told where others reach us, before any call. May be null.
+  // Told where others reach us, before any call; an error ends the process. May be null.
+  std::function<absl::Status(const std::string& address)> on_address;
+  std::function<void(internal::WorkerLoad*)> add_load;  // What the role adds to each load report. Any thread. May be null.
   std::function<int()> num_open_calls;                         // A drain waits until it is 0.
   std::function<void()> on_stop;  // After the server, before the engine stops. May be null.
 };

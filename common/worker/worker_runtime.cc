@@ -117,9 +117,27 @@ absl::Status WorkerRuntime::CreatePool() {
                        << context_length_ << " to that";
     context_length_ = fits;
   }
-  BATON_ASSIGN_OR_RETURN(pool_, KvPool::Create(layout, static_cast<int>(blocks), backend_.get()));
+  BATON_RETURN_IF_ERROR(AllocatePool(layout, static_cast<int>(blocks)));
   BATON_LOG(INFO) << "KV pool of " << blocks << " blocks, " << FormatBytes(pool_->bytes()) << " ("
                   << blocks * layout.block_size << " tokens), context " << context_length_;
+  return absl::OkStatus();
+}
+
+// A decode worker's pool can be mapped by the prefill workers of this machine, where that is one of its transports.
+absl::Status WorkerRuntime::AllocatePool(const KvLayout& layout, int num_blocks) {
+  std::vector<TransportKind>& kinds = options_.transports;
+  const bool shared = options_.role == internal::DECODE && std::count(kinds.begin(), kinds.end(), TransportKind::kShm) > 0;
+  if (shared) {
+    auto pool = KvPool::CreateShared(layout, num_blocks);
+    if (pool.ok()) {
+      pool_ = *std::move(pool);
+      return absl::OkStatus();
+    }
+    std::erase(kinds, TransportKind::kShm);
+    if (kinds.empty()) return Annotate(pool.status(), "--transport shm");
+    BATON_LOG(WARNING) << "KV transport shm is left out: " << pool.status().message();
+  }
+  BATON_ASSIGN_OR_RETURN(pool_, KvPool::Create(layout, num_blocks, backend_.get()));
   return absl::OkStatus();
 }
 
@@ -182,7 +200,13 @@ internal::WorkerIdentity WorkerRuntime::Identity(const std::string& address, con
   identity.set_numerics(backend_->numerics_id());
   identity.set_context_length(context_length_);
   identity.set_vocab_size(model_->config().vocab_size);
-  for (const std::string& transport : options_.transports) identity.add_transports(transport);
+  identity.set_kv_geometry(pool_->layout().geometry());
+  for (const TransportKind kind : options_.transports) {
+    identity.add_transports(TransportName(kind));
+    internal::KvEndpoint* endpoint = identity.add_kv_endpoints();
+    endpoint->set_transport(TransportName(kind));
+    endpoint->set_host(TransportHost(kind));
+  }
   identity.set_version(Version());
   *identity.mutable_peaks() = PeaksMessage(peaks_);
   return identity;

@@ -61,12 +61,17 @@ class WorkerRuntime {
   void CountTransfer(const std::string& transport, const std::string& result, int64_t bytes);
   // Of a prompt whose KV has arrived. Prefill workers only.
   void ObservePrefill(absl::Duration queued, absl::Duration tail);
+  // KV that arrived by it did not verify.
+  void CountCorruptTransfer(const std::string& transport);
+  // A better transport than those that are used from now on is broken.
+  void CountTransportFallback(const std::string& transport);
 
  private:
   static absl::StatusOr<std::unique_ptr<WorkerRuntime>> CreateOnThisThread(const WorkerOptions& options);
   WorkerRuntime() = default;
   absl::Status LoadModel();
   absl::Status CreatePool();
+  absl::Status AllocatePool(const KvLayout& layout, int num_blocks);
   absl::Status WarmUp();
   void Calibrate();
   void ExportMetrics();

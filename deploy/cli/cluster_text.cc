@@ -14,6 +14,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// "shm to d-1, tcp to d-2" for who sends, "shm,tcp,grpc" for who receives.
+std::string Transports(const v1::Worker& worker) {
+  if (worker.links().empty()) return absl::StrJoin(worker.transports(), ",");
+  return absl::StrJoin(worker.links(), ", ", [](std::string* out, const v1::KvLink& link) {
+    absl::StrAppend(out, link.transport().empty() ? "nothing" : link.transport(), " to ", link.worker(),
+                    link.reason().empty() ? "" : "!");
+  });
+}
+
 std::vector<Cell> Row(const v1::Worker& worker) {
   const v1::Blocks& blocks = worker.blocks();
   return {{worker.id(), Tone::kBold},
@@ -23,7 +32,7 @@ std::vector<Cell> Row(const v1::Worker& worker) {
           {worker.status()},
           {absl::StrCat(blocks.used(), "+", blocks.cached(), "/", blocks.total())},
           {absl::StrCat(worker.running(), "+", worker.waiting())},
-          {absl::StrJoin(worker.transports(), ",")},
+          {Transports(worker)},
           {worker.model()},
           {worker.ready() ? "" : worker.reason(), Tone::kBad}};
 }
@@ -53,6 +62,12 @@ Json ClusterJson(const v1::GetClusterResponse& cluster) {
                  {"running", worker.running()},
                  {"waiting", worker.waiting()},
                  {"transports", std::vector<std::string>(worker.transports().begin(), worker.transports().end())}};
+    Json links = Json::array();
+    for (const v1::KvLink& link : worker.links()) {
+      links.push_back({{"worker", link.worker()}, {"transport", link.transport()}});
+      if (!link.reason().empty()) links.back()["reason"] = link.reason();
+    }
+    json["links"] = std::move(links);
     AddPerformanceJson(worker, &json);
     if (!worker.reason().empty()) json["reason"] = worker.reason();
     workers.push_back(std::move(json));
@@ -82,7 +97,14 @@ std::string ClusterText(const v1::GetClusterResponse& cluster, bool color) {
   rows.push_back(std::move(heading));
   for (const v1::Worker& worker : cluster.workers()) rows.push_back(Row(worker));
   const std::string performance = PerformanceText(cluster, color);
-  return absl::StrCat(text, Table(rows, color), performance.empty() ? "" : "\n", performance);
+  absl::StrAppend(&text, Table(rows, color));
+  for (const v1::Worker& worker : cluster.workers()) {
+    for (const v1::KvLink& link : worker.links()) {
+      if (link.reason().empty()) continue;
+      absl::StrAppend(&text, worker.id(), " sends to ", link.worker(), " by ", link.transport(), " for now: ", link.reason(), "\n");
+    }
+  }
+  return absl::StrCat(text, performance.empty() ? "" : "\n", performance);
 }
 
 }  // namespace baton::cli

@@ -32,6 +32,7 @@ Command DoctorCommand();
 Command TokenizeCommand();
 Command TemplateCommand();
 Command LogitsCommand();
+Command BenchKvCommand();
 Command BenchServeCommand();
 
 // What a subcommand's spec says under "Exit codes".

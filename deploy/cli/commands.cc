@@ -15,7 +15,7 @@ using CommandFactory = Command (*)();
 
 constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand,  StatusCommand,
                                         TokenizeCommand, TemplateCommand, LogitsCommand,
-                                        BenchServeCommand, DoctorCommand};
+                                        BenchServeCommand, BenchKvCommand, DoctorCommand};
 
 std::string Overview() {
   std::string text =

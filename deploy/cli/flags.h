@@ -16,6 +16,7 @@
 ABSL_DECLARE_FLAG(std::string, model);
 ABSL_DECLARE_FLAG(bool, json);
 ABSL_DECLARE_FLAG(int, threads);
+ABSL_DECLARE_FLAG(std::string, transport);
 
 // serve
 ABSL_DECLARE_FLAG(int, prefill);

@@ -21,6 +21,11 @@ std::unique_ptr<RpcServer> StartServer(const std::vector<grpc::Service*>& servic
   return *std::move(server);
 }
 
+std::vector<grpc::Service*> DecodeServices(DecodeService* service) {
+  if (service->kv_link_service() == nullptr) return {service};
+  return {service, service->kv_link_service()};
+}
+
 }  // namespace
 
 TestPrefillWorker::TestPrefillWorker(const WorkerOptions& options)
@@ -36,12 +41,14 @@ TestPrefillWorker::~TestPrefillWorker() {
 TestDecodeWorker::TestDecodeWorker(const WorkerOptions& options)
     : runtime(MakeRuntime(options)),
       service(std::make_unique<DecodeService>(runtime.get())),
-      server(StartServer({service.get(), service->kv_link_service()})) {
-  service->SetKvAddress(server->address());
+      server(StartServer(DecodeServices(service.get()))) {
+  const absl::Status started = service->StartReceivers(server->address());
+  BATON_CHECK(started.ok()) << started;
 }
 
 TestDecodeWorker::~TestDecodeWorker() {
   server.reset();
+  service->StopReceivers();
   runtime->engine()->Stop();
 }
 
@@ -89,6 +96,7 @@ internal::PrefillRequest MakePrefill(const internal::DecodeRequest& start, const
   *prefill->mutable_tokens() = start.start().tokens();
   prefill->set_first_missing_token(landing.first_missing_token());
   prefill->set_kv_address(landing.kv_address());
+  *prefill->mutable_kv_endpoints() = landing.kv_endpoints();
   prefill->set_decode_incarnation(landing.incarnation());
   prefill->set_model_fingerprint(start.start().model_fingerprint());
   return request;

@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "baton/internal/kv.grpc.pb.h"
 #include "common/base/mutex.h"
-#include "common/kv_transfer/kv_receiver.h"
+#include "common/kv_transfer/receiver_core.h"
 #include "common/rpc/event_stream.h"
 
 namespace baton {
@@ -17,15 +17,20 @@ namespace baton {
 // KV links over gRPC: two-sided, a frame is written into its zone by the gRPC thread that received it, so the stream's own
 // flow control holds back a writer that is faster than this machine's memory.
 //
-// A service: register it with the worker's RpcServer. Thread-safe.
+// A service: register it with the worker's RpcServer, whose end is also the end of all links. Thread-safe.
 class GrpcKvReceiver final : public internal::KvPeer::CallbackService, public KvReceiver {
  public:
   // `directory` outlives the service and its server.
-  GrpcKvReceiver(std::string worker, uint64_t incarnation, KvCompatibility compatibility, int block_size,
-                 LandingDirectory* directory, KvReceiverEvents events);
+  GrpcKvReceiver(KvReceiverOptions options, LandingDirectory* directory, KvReceiverEvents events);
 
-  const char* transport() const override { return "grpc"; }
+  TransportKind kind() const override { return TransportKind::kGrpc; }
+  TransportOffer offer() const override;
+  // Where writers reach the server; set before the first offer.
+  void SetAddress(std::string address);
+  void Grant(const PeerId& peer, const TransferId& transfer, int attempt, const LinkGrant& grant) override;
+  void Deny(const PeerId& peer, const TransferId& transfer, int attempt, const absl::Status& why) override;
   void Abort(const PeerId& peer, const TransferId& transfer, int attempt) override;
+  void Stop() override {}  // The server's.
 
   grpc::ServerBidiReactor<internal::KvLinkRequest, internal::KvLinkReply>* Link(
       grpc::CallbackServerContext* context) override;
@@ -41,15 +46,12 @@ class GrpcKvReceiver final : public internal::KvPeer::CallbackService, public Kv
   void OnMessage(const std::shared_ptr<LinkState>& link, const internal::KvLinkRequest& message);
   absl::Status OnHello(const std::shared_ptr<LinkState>& link, const internal::KvHello& hello);
   void OnFrame(const LinkState& link, const internal::KvFrame& frame);
-  void OnManifest(const LinkState& link, const internal::KvManifest& message);
+  void OnLinkDone(const std::shared_ptr<LinkState>& link);
+  void Reply(const PeerId& peer, internal::KvLinkReply reply);
 
-  const std::string worker_;
-  const uint64_t incarnation_;
-  const KvCompatibility compatibility_;
-  const int block_size_;
-  LandingDirectory* const directory_;
-  const KvReceiverEvents events_;
-  Mutex mutex_;
+  const ReceiverCore core_;
+  mutable Mutex mutex_;
+  std::string address_ ABSL_GUARDED_BY(mutex_);
   std::map<PeerId, std::shared_ptr<Stream>> links_ ABSL_GUARDED_BY(mutex_);  // The newest link of each peer.
 };
 

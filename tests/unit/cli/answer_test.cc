@@ -134,6 +134,26 @@ TEST(ClusterText, JsonHasTheShapeThatStays) {
   EXPECT_EQ(json["workers"][1]["reason"], "draining");
 }
 
+TEST(ClusterText, SaysHowKvTravels) {
+  v1::GetClusterResponse cluster = ExampleCluster();
+  v1::Worker* worker = cluster.mutable_workers(0);
+  worker->set_role("prefill");
+  v1::KvLink* link = worker->add_links();
+  link->set_worker("d-1");
+  link->set_transport("shm");
+  link = worker->add_links();
+  link->set_worker("d-2");
+  link->set_transport("grpc");
+  link->set_reason("tcp: connection refused");
+  const std::string text = ClusterText(cluster, false);
+  EXPECT_THAT(text, HasSubstr("shm to d-1, grpc to d-2!"));
+  EXPECT_THAT(text, HasSubstr("\nd-1 sends to d-2 by grpc for now: tcp: connection refused\n"));
+  const auto links = ClusterJson(cluster)["workers"][0]["links"];
+  EXPECT_EQ(links[0]["transport"], "shm");
+  EXPECT_FALSE(links[0].contains("reason"));
+  EXPECT_EQ(links[1]["reason"], "tcp: connection refused");
+}
+
 TEST(ClusterText, SaysWhatWorkersDoOfWhatTheirMachineCan) {
   v1::GetClusterResponse cluster = ExampleCluster();
   EXPECT_EQ(ClusterText(cluster, false).find("QK PAIRS"), std::string::npos);  // Nobody has told.

@@ -57,6 +57,31 @@ TEST(KvLayoutTest, RefusesWhatItNames) {
   refused([](KvLayout& l) { l.dtype = static_cast<KvDtype>(9); }, "dtype 9 is unknown");
 }
 
+TEST(KvLayoutTest, FingerprintsGoBothWays) {
+  KvLayout layout = SmolLm2();
+  layout.dtype = KvDtype::kBf16;
+  layout.block_size = 48;
+  layout.num_ranks = 4;
+  layout.rank = 3;
+  ASSERT_OK_AND_ASSIGN(const KvLayout parsed, ParseKvLayout(layout.fingerprint()));
+  EXPECT_EQ(parsed, layout);
+  for (const char* bad : {"", "kv1", "kv2:L30:H3:D64:B16:f16:r0/1", "kv1:L30:H3:D64:B16:f16", "kv1:L30:H3:D64:B16:f16:r0",
+                          "kv1:L30:H3:D64:B17:f16:r0/1", "kv1:L030:H3:D64:B16:f16:r0/1", "kv1:L30:H3:D64:B16:f12:r0/1",
+                          "kv1:L30:H3:D64:B16:f16:r0/1:x", "kv1:H30:L3:D64:B16:f16:r0/1", "kv1:L99999999999:H3:D64:B16:f16:r0/1"}) {
+    EXPECT_EQ(ParseKvLayout(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(KvLayoutTest, GeometryIsWhatConversionCannotChange) {
+  KvLayout layout = SmolLm2();
+  const std::string geometry = layout.geometry();
+  layout.dtype = KvDtype::kF32;
+  layout.block_size = 64;
+  EXPECT_EQ(layout.geometry(), geometry);
+  layout.num_kv_heads = 4;
+  EXPECT_NE(layout.geometry(), geometry);
+}
+
 TEST(KvLayoutTest, DtypeNamesGoBothWays) {
   for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16}) {
     ASSERT_OK_AND_ASSIGN(const KvDtype parsed, ParseKvDtype(KvDtypeName(dtype)));

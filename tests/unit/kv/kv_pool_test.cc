@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/kv/kv_pool.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <random>
 #include <vector>
 
@@ -147,6 +150,36 @@ TEST(KvPoolCreateTest, Refuses) {
   huge.num_kv_heads = 60000;
   EXPECT_THAT(KvPool::Create(huge, 2000000, &backend),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("kv pool of 2000000 blocks")));
+}
+
+TEST(KvPoolSharedTest, BothSidesSeeOneMemory) {
+  const KvLayout layout = Layout(KvDtype::kF16, 16);
+  ASSERT_OK_AND_ASSIGN(const auto owner, KvPool::CreateShared(layout, 5));
+  ASSERT_GE(owner->shared_fd(), 0);
+  ASSERT_OK_AND_ASSIGN(const auto peer, KvPool::MapShared(layout, 5, owner->shared_fd()));
+  EXPECT_EQ(peer->shared_fd(), -1);
+  EXPECT_EQ(owner->Cell(1, 4)[0], 0);
+  peer->Cell(1, 4)[0] = 7;
+  EXPECT_EQ(owner->Cell(1, 4)[0], 7);
+}
+
+TEST(KvPoolSharedTest, NobodyCanCutTheMemory) {
+  ASSERT_OK_AND_ASSIGN(const auto owner, KvPool::CreateShared(Layout(KvDtype::kF16, 16), 5));
+  EXPECT_NE(ftruncate(owner->shared_fd(), 0), 0);
+  EXPECT_NE(ftruncate(owner->shared_fd(), 1 << 30), 0);
+}
+
+TEST(KvPoolSharedTest, AMappingOfSomethingElseIsRefused) {
+  const KvLayout layout = Layout(KvDtype::kF16, 16);
+  ASSERT_OK_AND_ASSIGN(const auto owner, KvPool::CreateShared(layout, 50));
+  EXPECT_THAT(KvPool::MapShared(layout, 51, owner->shared_fd()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("51 blocks")));
+  EXPECT_THAT(KvPool::MapShared(Layout(KvDtype::kF32, 16), 50, owner->shared_fd()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("f32")));
+  const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_GE(unsealed, 0);
+  EXPECT_THAT(KvPool::MapShared(layout, 50, unsealed), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not sealed")));
+  close(unsealed);
 }
 
 }  // namespace

@@ -72,6 +72,13 @@ TEST(DecodeHandoffTest, ManifestOfAnOldAttemptIsIgnored) {  // no-fencing
   EXPECT_EQ(handoff.state(), State::kLanding);
 }
 
+TEST(DecodeHandoffTest, AManifestAfterTheEndEndsItsWriter) {  // ack-ignored
+  DecodeHandoff handoff = OneSidedLanding();
+  EXPECT_THAT(Kinds(handoff.OnStop(false)), ElementsAre(Kind::kAbort, Kind::kCancelQuarantined, Kind::kSendStopped));
+  EXPECT_THAT(Kinds(handoff.OnManifest(1, kP1, absl::CancelledError("not current"))), ElementsAre(Kind::kReleaseQuarantine));
+  EXPECT_FALSE(handoff.has_quarantine());
+}
+
 TEST(DecodeHandoffTest, OpenOfACurrentAttemptIsGranted) {  // W1
   DecodeHandoff handoff = Landing();
   const auto actions = handoff.OnOpen(1, kP1, true);

@@ -58,8 +58,11 @@ class LandingZoneTest : public ::testing::Test {
   }
 
   Manifest MakeManifest(int first_token) const {
-    return {.model_fingerprint = "model-a", .kv_layout = layout_.fingerprint(), .numerics = "n2", .first_token = first_token,
-            .num_tokens = kNumTokens, .token_hash = 77, .checksum = ManifestChecksum(records_)};
+    Manifest manifest{.model_fingerprint = "model-a", .kv_layout = layout_.fingerprint(), .numerics = "n2",
+                      .first_token = first_token, .num_tokens = kNumTokens, .token_hash = 77,
+                      .num_frames = static_cast<int64_t>(records_.size())};
+    manifest.checksum = ManifestChecksum(records_, manifest);
+    return manifest;
   }
 
   std::unique_ptr<Backend> backend_;

@@ -31,9 +31,10 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
                                              "proto"};
     const std::set<std::string> worker = {"common/base",   "common/format", "common/backend",     "common/kv",
                                           "common/model",  "common/engine", "common/rpc",         "common/http",
-                                          "common/worker", "proto",         "common/kv_transfer", "common/kv_transfer/grpc"};
+                                          "common/worker", "proto",         "common/kv_transfer", "common/kv_transfer/grpc",
+                                          "common/kv_transfer/transports"};
     std::set<std::string> tool = worker;
-    tool.insert({"common/text", "deploy"});
+    tool.insert({"common/text", "deploy", "common/kv_transfer/tcp"});
     return new std::map<std::string, std::set<std::string>>{
         {"common/base", {}},
         {"common/format", {"common/base"}},
@@ -51,6 +52,9 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
         {"common/kv_transfer/tcp", transport},
         {"common/kv_transfer/cuda_ipc", transport},
         {"common/kv_transfer/nccl", transport},
+        {"common/kv_transfer/transports",
+         {"common/base", "common/backend", "common/kv", "common/kv_transfer", "common/kv_transfer/grpc",
+          "common/kv_transfer/inproc", "common/kv_transfer/shm", "common/kv_transfer/tcp"}},
         {"common/worker", worker},
         {"router", {"common/base", "common/format", "common/text", "common/rpc", "common/http", "proto"}},
         {"prefill_worker", worker},

@@ -6,6 +6,7 @@
 #include "router/prepared_request.h"
 #include "router/status_details.h"
 #include "router/worker_registry.h"
+#include "router/worker_status.h"
 #include "tests/support/status_matchers.h"
 
 namespace baton {
@@ -167,6 +168,67 @@ TEST_F(RegistryTest, A13MismatchNamesBothValues) {
   small.set_vocab_size(99);
   Add(small);
   EXPECT_THAT(registry_.View()->workers[2]->reason, HasSubstr("vocabulary of 99 tokens, the router's tokenizer has 100"));
+}
+
+void AddEndpoint(WorkerInfo* worker, const std::string& transport, const std::string& host) {
+  worker->identity.add_transports(transport);
+  internal::KvEndpoint* endpoint = worker->identity.add_kv_endpoints();
+  endpoint->set_transport(transport);
+  endpoint->set_host(host);
+}
+
+TEST(ClusterViewTest, BlockSizeAndTypeOfKvMayDifferInAGroup) {
+  WorkerInfo decode = Info(Identity("d-1", internal::DECODE)), prefill = Info(Identity("p-1", internal::PREFILL));
+  decode.identity.set_kv_layout("kv1:L2:H2:D8:B16:f16:r0/1");
+  prefill.identity.set_kv_layout("kv1:L2:H2:D8:B32:f32:r0/1");
+  EXPECT_FALSE(BuildClusterView({decode, prefill}, {})->ready);  // Workers that do not say what they can convert.
+  decode.identity.set_kv_geometry("kvg1:L2:H2:D8:r0/1");
+  prefill.identity.set_kv_geometry("kvg1:L2:H2:D8:r0/1");
+  EXPECT_TRUE(BuildClusterView({decode, prefill}, {})->ready);
+  prefill.identity.set_kv_geometry("kvg1:L2:H4:D8:r0/1");
+  const auto view = BuildClusterView({decode, prefill}, {});
+  EXPECT_FALSE(view->ready);
+  EXPECT_THAT(view->workers[0]->reason, HasSubstr("kv layout mismatch: kv1:L2:H2:D8:B32:f32:r0/1, decode worker d-1 has kv1:"));
+}
+
+TEST(ClusterViewTest, APairNeedsATransportWhereBothAre) {
+  WorkerInfo decode = Info(Identity("d-1", internal::DECODE)), prefill = Info(Identity("p-1", internal::PREFILL));
+  AddEndpoint(&decode, "shm", "machine a");
+  AddEndpoint(&decode, "grpc", "");
+  EXPECT_EQ(BestTransport(prefill, decode), "grpc");  // An older worker.
+  AddEndpoint(&prefill, "shm", "machine b");
+  EXPECT_EQ(BestTransport(prefill, decode), "");
+  const auto apart = BuildClusterView({decode, prefill}, {});
+  EXPECT_FALSE(apart->ready);
+  EXPECT_THAT(apart->reason, HasSubstr("no KV transport in common: shm,grpc, prefill worker p-1 has shm"));
+  AddEndpoint(&prefill, "grpc", "");
+  EXPECT_EQ(BestTransport(prefill, decode), "grpc");
+  prefill.identity.mutable_kv_endpoints(0)->set_host("machine a");
+  EXPECT_EQ(BestTransport(prefill, decode), "shm");
+  EXPECT_TRUE(BuildClusterView({decode, prefill}, {})->ready);
+}
+
+TEST(ClusterViewTest, StatusSaysHowEachPairMovesKv) {
+  WorkerInfo decode = Info(Identity("d-1", internal::DECODE)), prefill = Info(Identity("p-1", internal::PREFILL));
+  for (WorkerInfo* worker : {&decode, &prefill}) {
+    AddEndpoint(worker, "shm", "machine");
+    AddEndpoint(worker, "grpc", "");
+  }
+  const auto links = [&] {
+    const auto view = BuildClusterView({decode, prefill}, {});
+    EXPECT_EQ(WorkerStatus(*view->workers[1], *view).links_size(), 0);  // Who receives.
+    const v1::Worker status = WorkerStatus(*view->workers[0], *view);
+    EXPECT_EQ(status.links_size(), 1);
+    return status.links(0);
+  };
+  EXPECT_EQ(links().worker(), "d-1");
+  EXPECT_EQ(links().transport(), "shm");
+  internal::KvLinkState* used = prefill.load.add_kv_links();
+  used->set_worker("d-1");
+  used->set_transport("grpc");
+  used->set_fallback("shm: broke");
+  EXPECT_EQ(links().transport(), "grpc");
+  EXPECT_EQ(links().reason(), "shm: broke");
 }
 
 WorkerInfo WithContext(const std::string& id, internal::WorkerRole role, int context, const std::string& layout = "l") {

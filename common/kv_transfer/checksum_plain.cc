@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv_transfer/checksum_impl.h"
+
+namespace baton::checksum {
+
+const Functions& PlainFunctions() { return kFunctions; }
+
+}  // namespace baton::checksum

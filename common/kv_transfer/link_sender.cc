@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv_transfer/link_sender.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/kv_transfer/layout_conversion.h"
+
+namespace baton {
+
+class KvSender::Transfer {
+ public:
+  explicit Transfer(SendJob j) : job(std::move(j)) {}
+
+  // Sender thread only, after Begin.
+  SendJob job;
+  std::vector<BlockId> blocks;
+  // The link that the job began on: the rest of it over another one would leave a hole.
+  std::shared_ptr<KvLink> link;
+  std::optional<LinkGrant> grant;
+  MonotonicTime grant_deadline = absl::InfiniteDuration();
+  std::deque<LinkSender::Command> deferred;  // Until the grant is here.
+  std::vector<int> pushed_end, sent_end;     // Per layer, in tokens.
+  std::vector<FrameRecord> records;
+  SendStats stats;
+  bool ended = false;
+
+  std::atomic<bool> cancelled{false};  // By this process.
+  std::atomic<bool> fenced{false};     // By the peer's Abort.
+};
+
+LinkSender::LinkSender(const LinkSenderOptions& options, const KvPool* pool, KvLinkFactory make_link)
+    : options_(options),
+      pool_(pool),
+      make_link_(std::move(make_link)),
+      commands_(1 << 20),
+      thread_("kv-send", [this] { Run(); }) {}
+
+LinkSender::~LinkSender() { Stop(); }
+
+void LinkSender::Stop() {
+  commands_.Close();
+  thread_.Join();
+  EndOpen(absl::UnavailableError("KV sender is shutting down"), /*of_this_link_only=*/false);
+  CloseLink(options_.transfer_timeout);
+}
+
+// ---- Any thread.
+
+std::shared_ptr<KvSender::Transfer> LinkSender::Begin(SendJob job) {
+  const auto key = std::make_pair(job.transfer, job.attempt);
+  auto transfer = std::make_shared<Transfer>(std::move(job));
+  {
+    MutexLock lock(&mutex_);
+    open_[key] = transfer;
+  }
+  commands_.ForcePush({Command::Kind::kBegin, transfer});
+  return transfer;
+}
+
+void LinkSender::SetBlocks(const std::shared_ptr<Transfer>& transfer, std::vector<BlockId> blocks) {
+  commands_.ForcePush({.kind = Command::Kind::kBlocks, .transfer = transfer, .blocks = std::move(blocks)});
+}
+
+void LinkSender::Push(const std::shared_ptr<Transfer>& transfer, int layer_begin, int layer_end, int token_begin,
+                      int token_end) {
+  commands_.ForcePush({Command::Kind::kPush, transfer, {layer_begin, layer_end, token_begin, token_end}});
+}
+
+void LinkSender::Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) {
+  commands_.ForcePush({.kind = Command::Kind::kFinish,
+                       .transfer = transfer,
+                       .manifest = std::move(manifest),
+                       .enqueued = Clock::Real()->Now()});
+}
+
+void LinkSender::Cancel(const std::shared_ptr<Transfer>& transfer) {
+  transfer->cancelled.store(true);
+  commands_.ForcePush({Command::Kind::kCancel, transfer});
+}
+
+void LinkSender::OnAnswer(const TransferId& id, int attempt, Command command) {
+  {
+    MutexLock lock(&mutex_);
+    const auto it = open_.find({id, attempt});
+    if (it != open_.end()) command.transfer = it->second.lock();
+  }
+  if (command.transfer == nullptr) return;
+  if (command.kind == Command::Kind::kCancel) command.transfer->fenced.store(true);
+  commands_.ForcePush(std::move(command));
+}
+
+// ---- Sender thread.
+
+void LinkSender::Run() {
+  while (!commands_.closed()) {
+    MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(10);
+    for (const auto& transfer : waiting_) deadline = std::min(deadline, transfer->grant_deadline);
+    if (std::optional<Command> command = commands_.Pop(deadline - Clock::Real()->Now())) Handle(*std::move(command));
+    if (!waiting_.empty()) EndLateWaiters();
+    if (link_ == nullptr || commands_.size() > 0) continue;
+    const absl::Status flushed = link_->Flush([this] {
+      return commands_.size() > 0 || commands_.closed() ? absl::CancelledError("there is more to do") : absl::OkStatus();
+    });
+    if (!flushed.ok() && !absl::IsCancelled(flushed)) {
+      EndOpen(flushed, /*of_this_link_only=*/true);
+      CloseLink(absl::ZeroDuration());
+    }
+  }
+}
+
+void LinkSender::Handle(Command command) {
+  if (command.kind == Command::Kind::kLinkClosed) {
+    if (link_ == nullptr || command.link_number != link_number_) return;
+    EndOpen(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, " was closed by the peer")), true);
+    return CloseLink(absl::ZeroDuration());
+  }
+  const std::shared_ptr<Transfer> transfer = command.transfer;
+  if (transfer->ended) return;
+  // Cancels and answers are not queued behind what waits for an answer.
+  const bool waits = transfer->grant_deadline < absl::InfiniteDuration();
+  const bool in_order = command.kind == Command::Kind::kBlocks || command.kind == Command::Kind::kPush ||
+                        command.kind == Command::Kind::kFinish;
+  if (waits && in_order) {
+    transfer->deferred.push_back(std::move(command));
+    return;
+  }
+  HandleOf(transfer, command);
+  while (!transfer->ended && transfer->grant_deadline == absl::InfiniteDuration() && !transfer->deferred.empty()) {
+    Command next = std::move(transfer->deferred.front());
+    transfer->deferred.pop_front();
+    HandleOf(transfer, next);
+  }
+}
+
+void LinkSender::HandleOf(const std::shared_ptr<Transfer>& transfer, Command& command) {
+  absl::Status status = Interrupted(*transfer);
+  if (status.ok()) {
+    status = command.kind == Command::Kind::kBegin ? BeginTransfer(transfer) : Do(*transfer, command);
+  }
+  if (status.ok()) return;
+  End(*transfer, status);
+  // A link that takes nothing, or is broken, is of no use to the next job either.
+  if (link_ != nullptr && link_ == transfer->link && (absl::IsDeadlineExceeded(status) || !link_->alive())) {
+    EndOpen(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, ": ", status.message())), true);
+    CloseLink(absl::ZeroDuration());
+  }
+}
+
+absl::Status LinkSender::Do(Transfer& transfer, Command& command) {
+  if (link_ == nullptr || link_ != transfer.link) {
+    return absl::UnavailableError(absl::StrCat("the KV link to ", options_.address, " broke and was opened again"));
+  }
+  switch (command.kind) {
+    case Command::Kind::kBlocks:
+      transfer.blocks = std::move(command.blocks);
+      return absl::OkStatus();
+    case Command::Kind::kPush:
+      return SendPiece(transfer, command.piece);
+    case Command::Kind::kFinish:
+      return FinishTransfer(transfer, command);
+    case Command::Kind::kGranted:
+      transfer.grant = std::move(command.grant);
+      transfer.grant_deadline = absl::InfiniteDuration();
+      return absl::OkStatus();
+    case Command::Kind::kDenied:
+      return absl::AbortedError(absl::StrCat("decode denied the attempt: ", command.status.message()));
+    default:
+      return absl::OkStatus();
+  }
+}
+
+absl::Status LinkSender::Interrupted(const Transfer& transfer) const {
+  if (transfer.cancelled.load()) return absl::CancelledError("transfer was cancelled");
+  if (transfer.fenced.load()) return absl::AbortedError("decode fenced this attempt");
+  if (commands_.closed()) return absl::UnavailableError("KV sender is shutting down");
+  return absl::OkStatus();
+}
+
+void LinkSender::EndLateWaiters() {
+  const MonotonicTime now = Clock::Real()->Now();
+  for (const auto& transfer : std::vector(waiting_)) {
+    if (transfer->ended || transfer->grant_deadline > now) continue;
+    End(*transfer, absl::DeadlineExceededError(absl::StrCat("decode at ", options_.address, " gave no grant for ",
+                                                            absl::FormatDuration(options_.transfer_timeout))));
+  }
+  std::erase_if(waiting_, [](const auto& transfer) {
+    return transfer->ended || transfer->grant_deadline == absl::InfiniteDuration();
+  });
+}
+
+void LinkSender::EndOpen(const absl::Status& status, bool of_this_link_only) {
+  std::vector<std::shared_ptr<Transfer>> open;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [key, weak] : open_) {
+      if (auto transfer = weak.lock()) open.push_back(std::move(transfer));
+    }
+  }
+  for (const auto& transfer : open) {
+    if (!of_this_link_only || (transfer->link != nullptr && transfer->link == link_)) End(*transfer, status);
+  }
+}
+
+void LinkSender::End(Transfer& transfer, absl::Status status) {
+  if (transfer.ended) return;
+  transfer.ended = true;
+  if (transfer.link != nullptr && transfer.link == link_ && !status.ok()) {
+    // Everything of this attempt was written by this thread, so that the copying has ended here.
+    link_->Settle();
+    link_->SendAborted(transfer.job.transfer, transfer.job.attempt);
+  }
+  transfer.link = nullptr;
+  transfer.deferred.clear();
+  {
+    MutexLock lock(&mutex_);
+    open_.erase({transfer.job.transfer, transfer.job.attempt});
+  }
+  auto on_done = std::move(transfer.job.on_done);
+  if (on_done) on_done(status, transfer.stats);
+}
+
+// ---- The link.
+
+absl::Status LinkSender::BeginTransfer(const std::shared_ptr<Transfer>& transfer) {
+  BATON_RETURN_IF_ERROR(EnsureLink());
+  if (peer_.self.incarnation != transfer->job.peer_incarnation) {
+    // Other jobs may be using the link; when it is the old process's it closes by itself.
+    return absl::UnavailableError(absl::StrCat("the decode worker at ", options_.address, " is not the one that reserved"));
+  }
+  if (transfer->job.first_token % target_.block_size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("first token ", transfer->job.first_token, " is no multiple of the peer's block size ",
+                                                   target_.block_size));
+  }
+  transfer->link = link_;
+  transfer->pushed_end.assign(static_cast<size_t>(target_.num_layers), transfer->job.first_token);
+  transfer->sent_end = transfer->pushed_end;
+  if (TransportOf(kind()).one_sided) {
+    transfer->grant_deadline = Clock::Real()->Now() + options_.transfer_timeout;
+    waiting_.push_back(transfer);
+  }
+  return link_->SendOpen(transfer->job.transfer, transfer->job.attempt);
+}
+
+absl::Status LinkSender::EnsureLink() {
+  if (link_ != nullptr && link_->alive()) return absl::OkStatus();
+  if (link_ != nullptr) EndOpen(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, " broke")), true);
+  CloseLink(absl::ZeroDuration());
+  const absl::Status status = OpenLink();
+  if (!status.ok()) CloseLink(absl::ZeroDuration());
+  return status;
+}
+
+absl::Status LinkSender::OpenLink() {
+  const uint64_t number = ++link_number_;
+  KvLink::Events events;
+  events.on_grant = [this](const TransferId& id, int attempt, const LinkGrant& grant) {
+    OnAnswer(id, attempt, {.kind = Command::Kind::kGranted, .grant = grant});
+  };
+  events.on_deny = [this](const TransferId& id, int attempt, const absl::Status& why) {
+    OnAnswer(id, attempt, {.kind = Command::Kind::kDenied, .status = why});
+  };
+  events.on_abort = [this](const TransferId& id, int attempt) { OnAnswer(id, attempt, {.kind = Command::Kind::kCancel}); };
+  events.on_closed = [this, number] { commands_.ForcePush({.kind = Command::Kind::kLinkClosed, .link_number = number}); };
+  link_ = make_link_(std::move(events));
+  auto hello = link_->Open({options_.self, options_.compatibility}, options_.connect_timeout);
+  if (!hello.ok()) return Annotate(hello.status(), absl::StrCat("KV link to ", options_.address));
+  peer_ = *std::move(hello);
+  if (peer_.compatibility.model_fingerprint != options_.compatibility.model_fingerprint) {
+    return absl::FailedPreconditionError(absl::StrCat("model mismatch: peer ", peer_.compatibility.model_fingerprint,
+                                                      ", local ", options_.compatibility.model_fingerprint));
+  }
+  BATON_ASSIGN_OR_RETURN(target_, ParseKvLayout(peer_.compatibility.kv_layout));
+  direct_ = target_ == pool_->layout();
+  return CheckConvertible(target_, pool_->layout());
+}
+
+void LinkSender::CloseLink(absl::Duration flush_timeout) {
+  if (link_ == nullptr) return;
+  link_->Settle();
+  link_->Close(flush_timeout);
+  link_ = nullptr;
+}
+
+// ---- What is sent.
+
+absl::Status LinkSender::SendPiece(Transfer& transfer, const Piece& piece) {
+  const int num_tokens = transfer.job.num_tokens;
+  const int blocks_per_frame = std::max<int>(1, static_cast<int>(options_.max_frame_bytes / target_.block_layer_bytes()));
+  for (int layer = piece.layer_begin; layer < piece.layer_end; ++layer) {
+    int& pushed = transfer.pushed_end[static_cast<size_t>(layer)];
+    int& sent = transfer.sent_end[static_cast<size_t>(layer)];
+    if (piece.token_begin > pushed || piece.token_end > num_tokens) {
+      return absl::InternalError(absl::StrCat("layer ", layer, ": tokens ", piece.token_begin, " to ", piece.token_end,
+                                              " were pushed where ", pushed, " of ", num_tokens, " is next"));
+    }
+    pushed = std::max(pushed, piece.token_end);
+    const int end = pushed == num_tokens ? num_tokens : pushed - pushed % target_.block_size;
+    while (sent < end) {
+      const int frame_end = std::min(end, sent + blocks_per_frame * target_.block_size);
+      BATON_RETURN_IF_ERROR(SendFrame(transfer, layer, sent, frame_end));
+      sent = frame_end;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LinkSender::SendFrame(Transfer& transfer, int layer, int token_begin, int token_end) {
+  std::vector<std::span<const uint8_t>> pieces;
+  int token = token_begin;
+  for (; direct_ && token + target_.block_size <= token_end; token += target_.block_size) {
+    pieces.push_back(pool_->Cell(layer, transfer.blocks[static_cast<size_t>(token / target_.block_size)]));
+  }
+  const bool lasting = token == token_end;
+  if (!lasting) {
+    const size_t bytes = static_cast<size_t>(token_end - token) * target_.token_layer_bytes();
+    if (scratch_.size() < bytes) scratch_.resize(bytes);
+    const std::span<uint8_t> out(scratch_.data(), bytes);
+    ReadTokensAs(*pool_, target_, layer, transfer.blocks, token, token_end, out);
+    pieces.push_back(out);
+  }
+  OutgoingFrame frame{.transfer = transfer.job.transfer, .attempt = transfer.job.attempt};
+  frame.header = {layer, token_begin, token_end, options_.checksum_frames ? FrameChecksum(pieces) : 0};
+  frame.payload = pieces;
+  frame.lasting = lasting;
+  frame.grant = transfer.grant.has_value() ? &*transfer.grant : nullptr;
+  transfer.records.push_back({layer, token_begin, token_end, frame.header.checksum});
+  transfer.stats.payload_bytes += static_cast<int64_t>(token_end - token_begin) * static_cast<int64_t>(target_.token_layer_bytes());
+  return link_->SendFrame(frame, [this, &transfer] { return Interrupted(transfer); });
+}
+
+absl::Status LinkSender::FinishTransfer(Transfer& transfer, Command& command) {
+  for (size_t layer = 0; layer < transfer.sent_end.size(); ++layer) {
+    if (transfer.sent_end[layer] == transfer.job.num_tokens) continue;
+    return absl::InternalError(absl::StrCat("layer ", layer, ": only ", transfer.sent_end[layer], " of ",
+                                            transfer.job.num_tokens, " tokens were pushed"));
+  }
+  Manifest& manifest = command.manifest;
+  manifest.kv_layout = target_.fingerprint();  // What was sent is in the peer's layout.
+  manifest.num_frames = static_cast<int64_t>(transfer.records.size());
+  manifest.payload_bytes = transfer.stats.payload_bytes;
+  manifest.checksum = ManifestChecksum(transfer.records, manifest);
+  BATON_RETURN_IF_ERROR(link_->SendManifest(transfer.job.transfer, transfer.job.attempt, manifest,
+                                            [this, &transfer] { return Interrupted(transfer); }));
+  transfer.stats.tail_ms = ToMs(Clock::Real()->Now() - command.enqueued);
+  End(transfer, absl::OkStatus());
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_KV_TRANSFER_STREAM_STREAM_LINK_H_
+#define BATON_COMMON_KV_TRANSFER_STREAM_STREAM_LINK_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "common/base/thread.h"
+#include "common/kv/kv_pool.h"
+#include "common/kv_transfer/kv_link.h"
+#include "common/kv_transfer/stream/out_buffer.h"
+#include "common/kv_transfer/stream/socket.h"
+#include "common/kv_transfer/stream/wire_format.h"
+
+namespace baton {
+
+struct StreamLinkOptions {
+  TransportKind kind = TransportKind::kTcp;
+  std::string address;  // For messages.
+  std::function<absl::StatusOr<Fd>(absl::Duration timeout)> connect;
+  int num_connections = 1;
+  bool map_pool = false;  // The receiver sends its pool's memory: what a grant allows is written there.
+  absl::Duration stall_timeout = absl::Seconds(10);
+};
+
+// A link over stream sockets. Frames go round its connections, straight from the blocks by scatter-gather; or, with a shared
+// pool and a one-sided grant, into the receiver's blocks themselves, and only their headers over the socket.
+class StreamLink final : public KvLink {
+ public:
+  StreamLink(StreamLinkOptions options, Events events);
+  ~StreamLink() override;
+
+  TransportKind kind() const override { return options_.kind; }
+  absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override;
+  bool alive() const override { return open_.load() && !broken_.load(); }
+  absl::Status SendOpen(const TransferId& transfer, int attempt) override;
+  absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
+  absl::Status Flush(const Interrupted& interrupted) override;
+  absl::Status SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,
+                            const Interrupted& interrupted) override;
+  void SendAborted(const TransferId& transfer, int attempt) override;
+  void Settle() override;
+  void Close(absl::Duration flush_timeout) override;
+
+ private:
+  struct Connection {
+    Fd socket;
+    OutBuffer out;
+  };
+
+  // Before the reader runs.
+  absl::StatusOr<StreamHello> Greet(const LinkHello& self, absl::Duration timeout);
+  absl::StatusOr<StreamHello> ReadWelcome(size_t connection, MonotonicTime deadline);
+
+  // The sending thread.
+  absl::Status Place(const OutgoingFrame& frame);
+  absl::StatusOr<Connection*> NextWritable(const Interrupted& interrupted);
+  // Sends what the sockets take now. Whether anything moved.
+  absl::StatusOr<bool> SendSome();
+  absl::Status WaitUntil(const std::function<bool()>& done, const Interrupted& interrupted);
+  absl::Status Broken(absl::string_view why) const;
+
+  // The reading thread.
+  void Read();
+  absl::Status ReadAnswers();
+  absl::Status ParseAnswers();
+  void OnEnd();
+  absl::Status HandleAnswer(const MessageHeader& header, std::span<const uint8_t> body);
+
+  const StreamLinkOptions options_;
+  const Events events_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::unique_ptr<KvPool> peer_pool_;  // With map_pool, after Open.
+  size_t next_connection_ = 0;
+  size_t placed_bytes_ = 0;  // Since the last flush.
+  std::atomic<bool> open_{false}, broken_{false};
+  std::atomic<bool> drained_{false};  // The receiver has closed every connection.
+  std::vector<uint8_t> answers_;  // Read and not yet whole. The reader's, after Open; as is the next.
+  bool told_ = false;             // That the link is closed.
+  const Fd wake_, closed_;
+  Thread reader_;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_KV_TRANSFER_STREAM_STREAM_LINK_H_

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv_transfer/stream/stream_receiver.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/kv_transfer/stream/stream_session.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
+
+// A connection's bytes, until `wake` is set.
+class SocketSource final : public ByteSource {
+ public:
+  SocketSource(int socket, int wake) : socket_(socket), wake_(wake), deadline_(Clock::Real()->Now() + kHelloTimeout) {}
+  // An idle link is no fault; one that never said who it is must not stay.
+  void Greeted() { deadline_ = absl::InfiniteDuration(); }
+  absl::Status WaitReadable() override {
+    switch (WaitFor(socket_, POLLIN, wake_, deadline_)) {
+      case Ready::kReady:
+        return absl::OkStatus();
+      case Ready::kEvent:
+        return absl::CancelledError("the receiver is stopping");
+      case Ready::kTimeout:
+        break;
+    }
+    return absl::DeadlineExceededError(absl::StrCat("no Hello within ", absl::FormatDuration(kHelloTimeout)));
+  }
+  absl::StatusOr<size_t> ReadNow(std::span<const iovec> to) override { return ::baton::ReadNow(socket_, to); }
+
+ private:
+  const int socket_, wake_;
+  MonotonicTime deadline_;
+};
+
+}  // namespace
+
+StreamReceiver::StreamReceiver(const StreamReceiverOptions& options, KvReceiverOptions receiver, Fd listening,
+                               LandingDirectory* directory, KvReceiverEvents events)
+    : options_(options),
+      core_(options.kind, std::move(receiver), directory, std::move(events)),
+      listening_(std::move(listening)),
+      stop_(MakeEvent()),
+      acceptor_("kv-accept", [this] { Accept(); }) {}
+
+StreamReceiver::~StreamReceiver() { Stop(); }
+
+TransportOffer StreamReceiver::offer() const { return {options_.kind, TransportHost(options_.kind), options_.address}; }
+
+void StreamReceiver::Stop() {
+  SetEvent(stop_);
+  acceptor_.Join();
+  listening_.Reset();
+  std::vector<std::shared_ptr<Connection>> connections;
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+    connections.swap(connections_);
+  }
+  for (const auto& connection : connections) {
+    SetEvent(connection->wake);
+    Shutdown(*connection);
+  }
+  for (const auto& connection : connections) connection->thread.Join();
+  MutexLock lock(&mutex_);
+  links_.clear();
+  watched_.clear();
+}
+
+// ---- The accepting thread.
+
+void StreamReceiver::Accept() {
+  while (WaitFor(listening_.get(), POLLIN, stop_.get(), absl::InfiniteDuration()) == Ready::kReady) {
+    Fd socket(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      AddConnection(std::move(socket));
+    } else if (WaitFor(-1, 0, stop_.get(), Clock::Real()->Now() + absl::Milliseconds(10)) == Ready::kEvent) {
+      return;  // Out of descriptors, or the peer went away at once: not in a tight loop.
+    }
+  }
+}
+
+void StreamReceiver::AddConnection(Fd socket) {
+  std::vector<std::shared_ptr<Connection>> finished;
+  MutexLock lock(&mutex_);
+  std::erase_if(connections_, [&](const auto& connection) {
+    if (!connection->finished.load()) return false;
+    finished.push_back(connection);
+    return true;
+  });
+  for (const auto& connection : finished) connection->thread.Join();  // It has nothing left to do.
+  if (static_cast<int>(connections_.size()) >= options_.max_connections) {
+    BATON_LOG(WARNING) << "KV links by " << TransportName(options_.kind) << ": " << options_.max_connections
+                       << " connections are open, another one is refused";
+    return;
+  }
+  auto connection = std::make_shared<Connection>();
+  connection->socket = std::move(socket);
+  connection->wake = MakeEvent();
+  connections_.push_back(connection);
+  connection->thread = Thread("kv-recv", [this, connection] { Serve(connection); });
+}
+
+// ---- A connection's thread.
+
+void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
+  absl::Status status;
+  if (options_.share_pool) {
+    auto process = ProcessOfPeer(connection->socket.get());
+    if (process.ok()) {
+      connection->process = *std::move(process);
+    } else {
+      status = process.status();
+    }
+  }
+  if (status.ok()) {
+    SocketSource source(connection->socket.get(), connection->wake.get());
+    StreamSession session(&core_, &source, options_.share_pool, [&](const StreamHello& hello) {
+      source.Greeted();
+      return OnHello(connection, hello);
+    });
+    status = session.Run();
+  }
+  if (!status.ok() && !absl::IsCancelled(status)) {
+    BATON_LOG(WARNING) << "KV link by " << TransportName(options_.kind)
+                       << (connection->greeted ? " from " + connection->peer.worker : "") << " ended: " << status.message();
+    if (!connection->greeted) {
+      const absl::Status told =
+          Write(*connection, EncodeMessage(MessageType::kRefused, {}, 0, EncodeError(status)));
+      if (!told.ok()) BATON_LOG(DEBUG) << "which it could not be told: " << told.message();
+    }
+  }
+  Shutdown(*connection);
+  OnConnectionEnded(connection, status.ok());
+  if (connection->greeted && options_.share_pool) WatchProcess(connection);
+  connection->finished.store(true);
+}
+
+absl::Status StreamReceiver::OnHello(const std::shared_ptr<Connection>& connection, const StreamHello& hello) {
+  BATON_RETURN_IF_ERROR(core_.CheckHello(hello.hello));
+  connection->peer = hello.hello.self;
+  connection->link = hello.link;
+  if (hello.connection > 0) {
+    if (options_.share_pool) return absl::InvalidArgumentError("KV link: shared memory has one connection");
+    BATON_RETURN_IF_ERROR(Join(connection, hello));
+    connection->greeted = true;
+    return Welcome(*connection, hello);
+  }
+  std::vector<std::shared_ptr<Connection>> older_ones;
+  bool replaced;
+  {
+    MutexLock lock(&mutex_);
+    if (stopped_) return absl::CancelledError("the receiver is stopping");
+    older_ones = std::exchange(links_[connection->peer], Link{hello.link, {connection}, 0}).connections;
+    replaced = !older_ones.empty();
+    if (options_.share_pool) older_ones = std::exchange(watched_[connection->peer], {connection});
+  }
+  connection->greeted = true;
+  // One process has one link: what it did by the older one has ended, or it would not be here.
+  for (const auto& older : older_ones) {
+    older->superseded.store(true);
+    SetEvent(older->wake);
+    Shutdown(*older);
+  }
+  if (replaced) core_.events().on_link_closed(connection->peer);
+  if (options_.share_pool) core_.events().on_writer_gone(connection->peer);
+  BATON_LOG(INFO) << "KV link from " << connection->peer.worker << " by " << TransportName(options_.kind) << " is up";
+  return Welcome(*connection, hello);
+}
+
+absl::Status StreamReceiver::Join(const std::shared_ptr<Connection>& connection, const StreamHello& hello) {
+  MutexLock lock(&mutex_);
+  const auto it = links_.find(connection->peer);
+  if (it == links_.end() || it->second.number != hello.link) {
+    return absl::FailedPreconditionError("KV link: a connection of a link that is not open");
+  }
+  it->second.connections.push_back(connection);
+  return absl::OkStatus();
+}
+
+absl::Status StreamReceiver::Welcome(Connection& connection, const StreamHello& hello) {
+  const KvPool& pool = *core_.options().pool;
+  StreamHello answer{.hello = core_.hello(), .link = hello.link};
+  answer.num_blocks = options_.share_pool ? static_cast<uint32_t>(pool.num_blocks()) : 0;
+  const std::vector<uint8_t> message = EncodeMessage(MessageType::kWelcome, {}, 0, EncodeHello(answer));
+  MutexLock lock(&connection.write_mutex);
+  if (options_.share_pool) return SendWithFd(connection.socket.get(), message, pool.shared_fd());
+  const iovec vector = {.iov_base = const_cast<uint8_t*>(message.data()), .iov_len = message.size()};
+  BATON_ASSIGN_OR_RETURN(const size_t sent, WriteNow(connection.socket.get(), std::span(&vector, 1)));
+  return sent == message.size() ? absl::OkStatus() : absl::UnavailableError("the peer takes no answer");
+}
+
+void StreamReceiver::OnConnectionEnded(const std::shared_ptr<Connection>& connection, bool clean) {
+  if (!connection->greeted) return;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = links_.find(connection->peer);
+    if (it == links_.end() || it->second.number != connection->link) return;  // Said already.
+    if (!clean) {
+      for (const auto& other : it->second.connections) Shutdown(*other);
+    }
+    if (++it->second.num_ended < static_cast<int>(it->second.connections.size())) return;
+    links_.erase(it);
+  }
+  core_.events().on_link_closed(connection->peer);
+}
+
+// The link is gone, the process may be stopped only: it may write until it ends, or comes back.
+void StreamReceiver::WatchProcess(const std::shared_ptr<Connection>& connection) {
+  if (WaitFor(connection->process.get(), POLLIN, connection->wake.get(), absl::InfiniteDuration()) != Ready::kReady) return;
+  {
+    MutexLock lock(&mutex_);
+    if (connection->superseded.load()) return;
+    watched_.erase(connection->peer);
+  }
+  core_.events().on_writer_gone(connection->peer);
+}
+
+// ---- Any thread.
+
+void StreamReceiver::Shutdown(const Connection& connection) { shutdown(connection.socket.get(), SHUT_RDWR); }
+
+// Answers are few and small: a peer that leaves no room for them does not read, and its link is of no use.
+absl::Status StreamReceiver::Write(Connection& connection, std::span<const uint8_t> message) {
+  MutexLock lock(&connection.write_mutex);
+  const iovec vector = {.iov_base = const_cast<uint8_t*>(message.data()), .iov_len = message.size()};
+  const absl::StatusOr<size_t> sent = WriteNow(connection.socket.get(), std::span(&vector, 1));
+  if (sent.ok() && *sent == message.size()) return absl::OkStatus();
+  Shutdown(connection);
+  return sent.ok() ? absl::UnavailableError("the peer does not read its answers") : sent.status();
+}
+
+void StreamReceiver::Send(const PeerId& peer, MessageType type, const TransferId& transfer, int attempt,
+                          std::span<const uint8_t> body) {
+  std::shared_ptr<Connection> connection;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = links_.find(peer);
+    if (it == links_.end()) return;
+    connection = it->second.connections.front();
+  }
+  const absl::Status status = Write(*connection, EncodeMessage(type, transfer, attempt, body));
+  if (!status.ok()) BATON_LOG(WARNING) << "KV link to " << peer.worker << ": " << status.message();
+}
+
+void StreamReceiver::Grant(const PeerId& peer, const TransferId& transfer, int attempt, const LinkGrant& grant) {
+  Send(peer, MessageType::kGrant, transfer, attempt, EncodeGrant(grant));
+}
+
+void StreamReceiver::Deny(const PeerId& peer, const TransferId& transfer, int attempt, const absl::Status& why) {
+  Send(peer, MessageType::kDeny, transfer, attempt, EncodeError(why));
+}
+
+void StreamReceiver::Abort(const PeerId& peer, const TransferId& transfer, int attempt) {
+  Send(peer, MessageType::kAbort, transfer, attempt, {});
+}
+
+}  // namespace baton

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_KV_TRANSFER_STREAM_STREAM_RECEIVER_H_
+#define BATON_COMMON_KV_TRANSFER_STREAM_STREAM_RECEIVER_H_
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "common/base/thread.h"
+#include "common/kv_transfer/receiver_core.h"
+#include "common/kv_transfer/stream/socket.h"
+#include "common/kv_transfer/stream/wire_format.h"
+
+namespace baton {
+
+struct StreamReceiverOptions {
+  TransportKind kind = TransportKind::kTcp;
+  std::string address;  // As told to writers.
+  // The peer's process may write into the pool, whose memfd it is sent: it must be the same user's, and it is watched until it
+  // ends, because a closed link does not end what it may do.
+  bool share_pool = false;
+  int max_connections = 256;  // More are closed at once.
+};
+
+// The receiving end of a transport over stream sockets: a thread that accepts, and one per connection that reads.
+class StreamReceiver final : public KvReceiver {
+ public:
+  // `listening` accepts connections. `directory` outlives the receiver.
+  StreamReceiver(const StreamReceiverOptions& options, KvReceiverOptions receiver, Fd listening, LandingDirectory* directory,
+                 KvReceiverEvents events);
+  // As Stop.
+  ~StreamReceiver() override;
+
+  TransportKind kind() const override { return options_.kind; }
+  TransportOffer offer() const override;
+  void Grant(const PeerId& peer, const TransferId& transfer, int attempt, const LinkGrant& grant) override;
+  void Deny(const PeerId& peer, const TransferId& transfer, int attempt, const absl::Status& why) override;
+  void Abort(const PeerId& peer, const TransferId& transfer, int attempt) override;
+  void Stop() override;
+
+ private:
+  struct Connection {
+    Fd socket, wake;
+    Fd process;  // The peer's, with share_pool.
+    std::atomic<bool> finished{false};
+    std::atomic<bool> superseded{false};  // A newer link of the same peer has taken over.
+    Mutex write_mutex;
+    Thread thread;
+    // Its own thread's.
+    bool greeted = false;
+    PeerId peer;
+    uint64_t link = 0;
+  };
+  struct Link {
+    uint64_t number = 0;
+    std::vector<std::shared_ptr<Connection>> connections;  // The first one carries the answers.
+    int num_ended = 0;
+  };
+
+  void Accept();
+  void AddConnection(Fd socket);
+  void Serve(const std::shared_ptr<Connection>& connection);
+  absl::Status OnHello(const std::shared_ptr<Connection>& connection, const StreamHello& hello);
+  absl::Status Join(const std::shared_ptr<Connection>& connection, const StreamHello& hello);
+  absl::Status Welcome(Connection& connection, const StreamHello& hello);
+  // `clean`: the peer closed it after whole messages. Then the others may have something to read still.
+  void OnConnectionEnded(const std::shared_ptr<Connection>& connection, bool clean);
+  void WatchProcess(const std::shared_ptr<Connection>& connection);
+  void Send(const PeerId& peer, MessageType type, const TransferId& transfer, int attempt, std::span<const uint8_t> body);
+  static absl::Status Write(Connection& connection, std::span<const uint8_t> message);
+  static void Shutdown(const Connection& connection);
+
+  const StreamReceiverOptions options_;
+  const ReceiverCore core_;
+  Fd listening_;  // Closed by Stop, so that who comes later is refused.
+  const Fd stop_;
+  Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
+  std::map<PeerId, Link> links_ ABSL_GUARDED_BY(mutex_);
+  // With share_pool: every connection of a peer whose thread lives, be it that it only waits for the process to end.
+  std::map<PeerId, std::vector<std::shared_ptr<Connection>>> watched_ ABSL_GUARDED_BY(mutex_);
+  Thread acceptor_;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_KV_TRANSFER_STREAM_STREAM_RECEIVER_H_

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv_transfer/stream/stream_session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kReadAhead = 4096;  // Headers are small: several come with one call.
+
+}  // namespace
+
+StreamSession::StreamSession(const ReceiverCore* core, ByteSource* source, bool may_place,
+                             std::function<absl::Status(const StreamHello&)> on_hello)
+    : core_(core), source_(source), may_place_(may_place), on_hello_(std::move(on_hello)), ahead_(kReadAhead) {}
+
+absl::Status StreamSession::Run() {
+  while (true) {
+    uint8_t head[kHeaderBytes];
+    // The one place where the end of the stream is no error.
+    if (ahead_begin_ == ahead_end_) {
+      const absl::Status more = source_->WaitReadable();
+      if (absl::IsOutOfRange(more)) return absl::OkStatus();
+      BATON_RETURN_IF_ERROR(more);
+      const iovec vector = {.iov_base = ahead_.data(), .iov_len = ahead_.size()};
+      const auto bytes = source_->ReadNow(std::span(&vector, 1));
+      if (absl::IsOutOfRange(bytes.status())) return absl::OkStatus();
+      BATON_RETURN_IF_ERROR(bytes.status());
+      ahead_begin_ = 0;
+      ahead_end_ = *bytes;
+      continue;
+    }
+    BATON_RETURN_IF_ERROR(Read(head));
+    BATON_ASSIGN_OR_RETURN(const MessageHeader header, DecodeHeader(head));
+    BATON_RETURN_IF_ERROR(Handle(header));
+  }
+}
+
+absl::Status StreamSession::Handle(const MessageHeader& header) {
+  if (!greeted_ && header.type != MessageType::kHello) {
+    return absl::InvalidArgumentError("KV link: the first message must be Hello");
+  }
+  if (header.type == MessageType::kFrame) return OnFrame(header);
+  body_.resize(header.body_bytes);
+  BATON_RETURN_IF_ERROR(Read(body_));
+  if (header.type == MessageType::kPlacedFrame) return OnPlacedFrame(header);
+  BATON_RETURN_IF_ERROR(CheckBody(header, body_));
+  switch (header.type) {
+    case MessageType::kHello:
+      return OnHello(body_);
+    case MessageType::kOpen:
+      core_->events().on_open(header.transfer, header.attempt, peer_);
+      return absl::OkStatus();
+    case MessageType::kAborted:
+      core_->events().on_aborted(header.transfer, header.attempt, peer_);
+      return absl::OkStatus();
+    case MessageType::kManifest: {
+      BATON_ASSIGN_OR_RETURN(const Manifest manifest, DecodeManifest(body_));
+      core_->OnManifest(peer_, header.transfer, header.attempt, manifest, in_order_);
+      return absl::OkStatus();
+    }
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("KV link: message type ", static_cast<int>(header.type), " is not a writer's"));
+  }
+}
+
+absl::Status StreamSession::OnHello(std::span<const uint8_t> body) {
+  if (greeted_) return absl::InvalidArgumentError("KV link: a second Hello");
+  BATON_ASSIGN_OR_RETURN(const StreamHello hello, DecodeHello(core_->kind(), body));
+  BATON_RETURN_IF_ERROR(on_hello_(hello));
+  peer_ = hello.hello.self;
+  in_order_ = hello.num_connections == 1;
+  greeted_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::OnPlacedFrame(const MessageHeader& header) {
+  if (!may_place_ || header.body_bytes != 0) return absl::InvalidArgumentError("KV link: a placed frame where none can be");
+  if (const auto zone = core_->Find(header.transfer, header.attempt); zone != nullptr) {
+    core_->OnFrameResult(peer_, header.transfer, zone->Accept(header.frame));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::OnFrame(const MessageHeader& header) {
+  const auto zone = core_->Find(header.transfer, header.attempt);
+  if (zone == nullptr) return Drop(header.body_bytes);
+  auto arrival = zone->Receive(header.frame, header.body_bytes);
+  if (!arrival.ok()) {
+    core_->OnFrameResult(peer_, header.transfer, arrival.status());
+    return Drop(header.body_bytes);
+  }
+  BATON_RETURN_IF_ERROR(ReceiveFrame(**arrival));
+  // A zone that was closed meanwhile takes nothing more.
+  if ((*arrival)->missing_bytes() > 0) return Drop((*arrival)->missing_bytes());
+  core_->OnFrameResult(peer_, header.transfer, (*arrival)->Commit());
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::ReceiveFrame(FrameArrival& arrival) {
+  while (arrival.missing_bytes() > 0) {
+    if (ahead_begin_ == ahead_end_) BATON_RETURN_IF_ERROR(source_->WaitReadable());
+    const std::span<const iovec> vectors = arrival.Pin();
+    if (vectors.empty()) return absl::OkStatus();
+    if (ahead_begin_ < ahead_end_) {
+      arrival.Unpin(TakeBuffered({static_cast<uint8_t*>(vectors[0].iov_base), vectors[0].iov_len}));
+      continue;
+    }
+    // The next message's header comes with the end of this one's body.
+    std::vector<iovec> into(vectors.begin(), vectors.end());
+    into.push_back({.iov_base = ahead_.data(), .iov_len = ahead_.size()});
+    const size_t missing = arrival.missing_bytes();
+    const auto bytes = source_->ReadNow(into);
+    arrival.Unpin(bytes.ok() ? std::min(*bytes, missing) : 0);
+    BATON_RETURN_IF_ERROR(bytes.status());
+    ahead_begin_ = 0;
+    ahead_end_ = *bytes > missing ? *bytes - missing : 0;
+  }
+  return absl::OkStatus();
+}
+
+size_t StreamSession::TakeBuffered(std::span<uint8_t> to) {
+  const size_t bytes = std::min(to.size(), ahead_end_ - ahead_begin_);
+  std::memcpy(to.data(), ahead_.data() + ahead_begin_, bytes);
+  ahead_begin_ += bytes;
+  return bytes;
+}
+
+absl::Status StreamSession::Read(std::span<uint8_t> to) {
+  to = to.subspan(TakeBuffered(to));
+  while (!to.empty()) {
+    BATON_RETURN_IF_ERROR(source_->WaitReadable());
+    const iovec vectors[2] = {{.iov_base = to.data(), .iov_len = to.size()},
+                              {.iov_base = ahead_.data(), .iov_len = ahead_.size()}};
+    BATON_ASSIGN_OR_RETURN(const size_t bytes, source_->ReadNow(vectors));
+    const size_t used = std::min(bytes, to.size());
+    to = to.subspan(used);
+    ahead_begin_ = 0;
+    ahead_end_ = bytes - used;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::Drop(size_t bytes) {
+  body_.resize(std::min<size_t>(bytes, 1 << 16));
+  while (bytes > 0) {
+    const size_t part = std::min(bytes, body_.size());
+    BATON_RETURN_IF_ERROR(Read(std::span<uint8_t>(body_).first(part)));
+    bytes -= part;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv_transfer/transports/make_link.h"
+
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/kv_transfer/grpc/grpc_kv_link.h"
+#include "common/kv_transfer/inproc/inproc_transport.h"
+#include "common/kv_transfer/shm/shm_transport.h"
+#include "common/kv_transfer/tcp/tcp_transport.h"
+
+namespace baton {
+
+KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout) {
+  switch (offer.kind) {
+    case TransportKind::kInproc:
+      return [offer](KvLink::Events events) { return std::make_unique<InprocKvLink>(offer.address, std::move(events)); };
+    case TransportKind::kGrpc:
+      return [offer, stall_timeout](KvLink::Events events) {
+        return std::make_unique<GrpcKvLink>(GrpcKvLinkOptions{.address = offer.address, .stall_timeout = stall_timeout},
+                                            std::move(events));
+      };
+    case TransportKind::kShm:
+      return [offer, stall_timeout](KvLink::Events events) {
+        return MakeShmKvLink({.address = offer.address, .stall_timeout = stall_timeout}, std::move(events));
+      };
+    case TransportKind::kTcp:
+      return [offer, stall_timeout](KvLink::Events events) {
+        return MakeTcpKvLink({.address = offer.address, .stall_timeout = stall_timeout}, std::move(events));
+      };
+    case TransportKind::kCudaIpc:
+    case TransportKind::kNccl:
+      break;
+  }
+  BATON_CHECK(false) << "no KV links by " << TransportName(offer.kind);
+  return nullptr;
+}
+
+}  // namespace baton

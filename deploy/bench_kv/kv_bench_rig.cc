@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deploy/bench_kv/kv_bench_rig.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "common/backend/create_backend.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/kv_transfer/transports/make_link.h"
+#include "deploy/bench_kv/kv_bench.h"
+#include "deploy/bench_kv/raw_grpc_service.h"
+#include "deploy/bench_kv/raw_stream.h"
+
+namespace baton::bench {
+namespace {
+
+constexpr uint64_t kIncarnation = 1;
+constexpr absl::Duration kPatience = absl::Seconds(60);
+const char kModel[] = "bench";
+
+KvLayout BenchLayout() { return {.num_layers = 1, .num_kv_heads = 8, .head_dim = 128, .block_size = 16, .dtype = KvDtype::kF16}; }
+
+std::unique_ptr<LinkSender> MakeSender(const TransportOffer& offer, const KvPool* pool, bool checksums) {
+  LinkSenderOptions options;
+  // Two writers, as far as the receiver knows.
+  options.self = {checksums ? "checked" : "unchecked", kIncarnation, offer.kind};
+  options.compatibility = {kModel, pool->layout().fingerprint(), ""};
+  options.address = offer.address;
+  options.checksum_frames = checksums;
+  return std::make_unique<LinkSender>(options, pool, LinkFactoryFor(offer, options.transfer_timeout));
+}
+
+class MemoryCopy final : public RawWay {
+ public:
+  explicit MemoryCopy(uint8_t* to) : to_(to) {}
+  absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) override {
+    const MonotonicTime begin = Clock::Real()->Now();
+    std::memcpy(to_, source.data(), source.size());
+    return Clock::Real()->Now() - begin;
+  }
+
+ private:
+  uint8_t* const to_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvBenchRig>> KvBenchRig::Create(TransportKind kind, int64_t max_bytes) {
+  auto rig = std::unique_ptr<KvBenchRig>(new KvBenchRig(kind));
+  BATON_RETURN_IF_ERROR(rig->Init(max_bytes));
+  return rig;
+}
+
+absl::Status KvBenchRig::Init(int64_t max_bytes) {
+  layout_ = BenchLayout();
+  const int num_blocks = static_cast<int>(max_bytes / kKvBenchCellBytes);
+  BATON_ASSIGN_OR_RETURN(backend_, CreateBackend("reference"));
+  BATON_ASSIGN_OR_RETURN(source_, KvPool::Create(layout_, num_blocks, backend_.get()));
+  if (kind_ == TransportKind::kShm) {
+    BATON_ASSIGN_OR_RETURN(target_, KvPool::CreateShared(layout_, num_blocks));
+    BATON_ASSIGN_OR_RETURN(mapping_, KvPool::MapShared(layout_, num_blocks, target_->shared_fd()));
+  } else {
+    BATON_ASSIGN_OR_RETURN(target_, KvPool::Create(layout_, num_blocks, backend_.get()));
+  }
+  // Nobody pays for fresh pages while the clock runs.
+  for (int block = 0; block < num_blocks; ++block) {
+    for (KvPool* pool : {source_.get(), target_.get(), mapping_.get()}) {
+      if (pool != nullptr) std::memset(pool->Cell(0, block).data(), block * 31 + 7, static_cast<size_t>(kKvBenchCellBytes));
+    }
+  }
+  KvReceiverSetOptions options;
+  options.receiver = {"bench", kIncarnation, {kModel, layout_.fingerprint(), ""}, target_.get()};
+  options.kinds = {kind_};
+  receivers_ = std::make_unique<KvReceiverSet>(options, &directory_, Events());
+  std::vector<grpc::Service*> services;
+  if (receivers_->grpc_service() != nullptr) services.push_back(receivers_->grpc_service());
+  BATON_ASSIGN_OR_RETURN(server_, RpcServer::Start({}, services));
+  BATON_RETURN_IF_ERROR(receivers_->Start(server_->address()));
+  const TransportOffer offer = receivers_->offers().front();
+  checked_ = MakeSender(offer, source_.get(), true);
+  unchecked_ = MakeSender(offer, source_.get(), false);
+  switch (kind_) {
+    case TransportKind::kTcp: {
+      BATON_ASSIGN_OR_RETURN(raw_, RawTcp::Create());
+      return absl::OkStatus();
+    }
+    case TransportKind::kGrpc: {
+      BATON_ASSIGN_OR_RETURN(raw_, MakeRawGrpc());
+      return absl::OkStatus();
+    }
+    default:
+      raw_ = std::make_unique<MemoryCopy>((mapping_ != nullptr ? mapping_ : target_)->Cell(0, 0).data());
+      return absl::OkStatus();
+  }
+}
+
+KvBenchRig::~KvBenchRig() {
+  checked_.reset();
+  unchecked_.reset();
+  raw_.reset();
+  server_.reset();
+  if (receivers_ != nullptr) receivers_->Stop();
+}
+
+KvReceiverEvents KvBenchRig::Events() {
+  KvReceiverEvents events;
+  events.on_open = [this](const TransferId& transfer, int attempt, const PeerId& peer) { OnOpen(transfer, attempt, peer); };
+  events.on_manifest = [this](const TransferId&, int, const PeerId&, const absl::Status& verified, const LandingStats&) {
+    MutexLock lock(&mutex_);
+    verified_ = verified;
+    changed_.NotifyAll();
+  };
+  events.on_aborted = [](const TransferId&, int, const PeerId&) {};
+  events.on_writer_gone = [](const PeerId&) {};
+  events.on_link_closed = [](const PeerId&) {};
+  return events;
+}
+
+void KvBenchRig::OnOpen(const TransferId& transfer, int attempt, const PeerId& peer) {
+  KvReceiver* const receiver = receivers_->Of(kind_);
+  const auto zone = directory_.Find(transfer, attempt);
+  if (zone == nullptr) return receiver->Deny(peer, transfer, attempt, absl::AbortedError("not current"));
+  LinkGrant grant{.one_sided = TransportOf(kind_).one_sided};
+  if (grant.one_sided) grant.blocks.assign(zone->blocks().begin(), zone->blocks().end());
+  receiver->Grant(peer, transfer, attempt, grant);
+}
+
+absl::Status KvBenchRig::WaitVerified() {
+  const MonotonicTime deadline = Clock::Real()->Now() + kPatience;
+  MutexLock lock(&mutex_);
+  while (!verified_.has_value()) {
+    if (Clock::Real()->Now() >= deadline) return absl::DeadlineExceededError("a transfer did not end");
+    changed_.WaitFor(&mutex_, deadline - Clock::Real()->Now());
+  }
+  return *std::exchange(verified_, std::nullopt);
+}
+
+absl::StatusOr<absl::Duration> KvBenchRig::Transfer(int64_t bytes, bool checksums) {
+  const int num_blocks = static_cast<int>(bytes / kKvBenchCellBytes);
+  const int num_tokens = num_blocks * layout_.block_size;
+  std::vector<BlockId> blocks(static_cast<size_t>(num_blocks));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  LandingZoneOptions landing;
+  landing.transfer = {1, next_stream_++};
+  landing.attempt = 1;
+  landing.blocks = blocks;
+  landing.num_tokens = num_tokens;
+  landing.compatibility = {kModel, layout_.fingerprint(), ""};
+  landing.verify_frames = checksums;
+  directory_.Put(std::make_shared<LandingZone>(landing, target_.get(), Clock::Real(), nullptr));
+  struct Done {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<absl::Status> status;
+  };
+  auto done = std::make_shared<Done>();
+  SendJob job;
+  job.transfer = landing.transfer;
+  job.attempt = 1;
+  job.peer_incarnation = kIncarnation;
+  job.num_tokens = num_tokens;
+  job.on_done = [this, done](const absl::Status& status, const SendStats&) {
+    if (!status.ok()) {  // Then no manifest comes.
+      MutexLock lock(&mutex_);
+      verified_ = status;
+      changed_.NotifyAll();
+    }
+    MutexLock lock(&done->mutex);
+    done->status = status;
+    done->changed.NotifyAll();
+  };
+  Manifest manifest;
+  manifest.model_fingerprint = kModel;
+  manifest.num_tokens = num_tokens;
+  LinkSender& sender = checksums ? *checked_ : *unchecked_;
+  const MonotonicTime begin = Clock::Real()->Now();
+  const auto transfer = sender.Begin(std::move(job));
+  sender.SetBlocks(transfer, std::move(blocks));
+  sender.Push(transfer, 0, 1, 0, num_tokens);
+  sender.Finish(transfer, std::move(manifest));
+  const absl::Status verified = WaitVerified();
+  const absl::Duration took = Clock::Real()->Now() - begin;
+  // The next one begins when nothing of this one is left.
+  MutexLock lock(&done->mutex);
+  while (!done->status.has_value() && Clock::Real()->Now() - begin < kPatience) done->changed.WaitFor(&done->mutex, kPatience);
+  directory_.Remove(landing.transfer);
+  if (!verified.ok()) return verified;
+  return took;
+}
+
+absl::StatusOr<absl::Duration> KvBenchRig::Ceiling(int64_t bytes) {
+  return raw_->Send({source_->Cell(0, 0).data(), static_cast<size_t>(bytes)});
+}
+
+}  // namespace baton::bench

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_DEPLOY_BENCH_KV_KV_BENCH_RIG_H_
+#define BATON_DEPLOY_BENCH_KV_KV_BENCH_RIG_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "common/kv_transfer/link_sender.h"
+#include "common/kv_transfer/transports/kv_receiver_set.h"
+#include "common/rpc/server.h"
+
+namespace baton::bench {
+
+// The same bytes by the same way, with nothing done to them.
+class RawWay {
+ public:
+  virtual ~RawWay() = default;
+  // How long `bytes` from `source` take.
+  virtual absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) = 0;
+};
+
+// A pool to send from, a pool to receive into, and the way between them by one kind of transport. One thread.
+class KvBenchRig {
+ public:
+  // Pools of `max_bytes` each, touched.
+  static absl::StatusOr<std::unique_ptr<KvBenchRig>> Create(TransportKind kind, int64_t max_bytes);
+  ~KvBenchRig();
+
+  // How long the transfer of `bytes` takes until it has verified.
+  absl::StatusOr<absl::Duration> Transfer(int64_t bytes, bool checksums);
+  // How long they take at best.
+  absl::StatusOr<absl::Duration> Ceiling(int64_t bytes);
+
+ private:
+  explicit KvBenchRig(TransportKind kind) : kind_(kind) {}
+  absl::Status Init(int64_t max_bytes);
+  KvReceiverEvents Events();
+  void OnOpen(const TransferId& transfer, int attempt, const PeerId& peer);
+  absl::Status WaitVerified();
+
+  const TransportKind kind_;
+  KvLayout layout_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<KvPool> source_, target_, mapping_;  // `mapping_`: target_ as a writer sees it.
+  LandingDirectory directory_;
+  std::unique_ptr<KvReceiverSet> receivers_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<LinkSender> checked_, unchecked_;
+  std::unique_ptr<RawWay> raw_;
+  uint64_t next_stream_ = 1;
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> verified_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::bench
+
+#endif  // BATON_DEPLOY_BENCH_KV_KV_BENCH_RIG_H_
