@@ -92,6 +92,7 @@ struct MachinePeaks {
   double read_bytes = 0;   // Streaming read of as many bytes as the weights have.
   double matmul_ops = 0;   // The one of the first three that the backend multiplies the layers' matrices in,
   const char* matmul_format = "";  // and its name: "int8", "bf16" or "fp32".
+  const char* attention_format = "";  // The name of the one that attention is computed in.
 };
 
 // Memory and a dozen coarse operations on one device. A step is: Embed, then per layer and row panel QkvRope, Attention,

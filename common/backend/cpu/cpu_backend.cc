@@ -72,6 +72,7 @@ MachinePeaks CpuBackend::MeasurePeaks(std::span<const PackedMatrix* const> weigh
   peaks.bf16_flops = rates.bf16_flops;
   peaks.fp32_flops = rates.fp32_flops;
   peaks.read_bytes = rates.read_bytes;
+  peaks.attention_format = "fp32";
   const bool quantised = std::ranges::any_of(weights, [](const PackedMatrix* m) { return MatrixOf(*m).has_quant; });
   if (matmul_ == CpuMatmul::kOneDnnBf16) {
     peaks.matmul_ops = peaks.bf16_flops;
