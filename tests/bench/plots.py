@@ -35,7 +35,8 @@ def _save(figure, path):
 def roofline(result, path):
     peaks = result["calibration"]["median"]
     figure, axes = _axes("Two machines in one: decode lives under the slope, prefill under the roof", _subtitle(result))
-    rows = [r for r in result["rows"] if r["kind"] in ("prefill", "decode")]
+    rows = [r for r in result["rows"] if r.get("n") in (128, 512, 2048) and r["kind"] == "prefill" or
+            r["kind"] == "decode" and r["c"] == 256]
     if not rows:
         return
     low = min(r["ops"] / r["bytes"] for r in rows) / 2.2
@@ -53,17 +54,16 @@ def roofline(result, path):
                   linestyle="-" if used else (0, (4, 3)))
         axes.annotate(f"{name} {roof / 1e12:.2f} T{'op' if name == 'int8' else 'flop'}/s", (high, roof), xytext=(-4, 4),
                       textcoords="offset points", ha="right", fontsize=8.5, color=INK if used else GREY)
-    axes.annotate(f"read {read / 1e9:.1f} GB/s", (low * 1.15, low * 1.15 * read), xytext=(2, 12), textcoords="offset points", fontsize=8.5,
-                  color=INK, rotation=33)
+    axes.annotate(f"read {read / 1e9:.1f} GB/s", (knee / 2, top / 2), xytext=(-8, 4), textcoords="offset points", fontsize=8.5,
+                  color=INK, ha="right")
     for kind, color in (("decode", OURS), ("prefill", PREFILL)):
         mine = sorted((r for r in rows if r["kind"] == kind), key=lambda r: r["ops"] / r["bytes"])
         axes.scatter([r["ops"] / r["bytes"] for r in mine], [r["ops"] / r["seconds"] for r in mine], s=44, color=color, zorder=3,
                      label=f"{kind}", edgecolor="white", linewidth=0.8)
-        for i, r in enumerate(mine):
-            label = f"n={r['n']}" if kind == "prefill" else f"B={r['B']}" + (f", c={r['c']}" if r["c"] != 256 else "")
-            above = kind == "prefill" or i % 2 == 0
-            axes.annotate(label, (r["ops"] / r["bytes"], r["ops"] / r["seconds"]), xytext=(7, -4 if above else -13),
-                          textcoords="offset points", fontsize=7.5, color=color)
+        for r in mine:
+            label = f"n={r['n']}" if kind == "prefill" else f"B={r['B']}"
+            axes.annotate(label, (r["ops"] / r["bytes"], r["ops"] / r["seconds"]), xytext=(0, 8 if kind == "prefill" else -14),
+                          textcoords="offset points", fontsize=8, color=color, ha="center")
     axes.set(xscale="log", yscale="log", xlim=(low, high), xlabel="operations per byte read", ylabel="operations per second")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v / 1e12:g} T" if v >= 1e12 else f"{v / 1e9:g} G"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
