@@ -46,7 +46,7 @@ class Answering : public internal::Registry::CallbackService {
   }
 };
 
-// A callback on one of gRPC's threads and this thread, which only learns of it by the variable itself.
+// A callback on one of gRPC's threads and this thread, which share no lock after the last Send.
 void RaceInCallbacks() {
   Answering service;
   const auto server = RpcServer::Start({}, {&service});
@@ -63,20 +63,18 @@ void RaceInCallbacks() {
                                     }});
   internal::Registry::NewStub(CreateChannel((*server)->address()))->async()->Register(stream->context(), stream->reactor());
   stream->Start();
-  for (int i = 0; i < 1000; ++i) {
-    ++shared;
-    stream->Send(internal::WorkerReport());
-  }
+  for (int i = 0; i < 100; ++i) stream->Send(internal::WorkerReport());
   stream->CloseSending();
+  for (int i = 0; i < 1000; ++i, std::this_thread::yield()) ++shared;
   MutexLock lock(&mutex);
   while (!done) changed.WaitFor(&mutex, absl::Seconds(1));
 }
 
 void UseAfterFree() {
   auto value = std::make_unique<int>(1);
-  int* const gone = value.get();
+  int* volatile kept = value.get();
   value.reset();
-  ++*static_cast<volatile int*>(gone);
+  std::printf("%d\n", *kept);
 }
 
 void Leak() {

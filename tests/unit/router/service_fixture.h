@@ -92,7 +92,8 @@ class ServiceTest : public ::testing::Test {
     std::vector<int32_t> ids;
     v1::GenerateResponse last;
   };
-  Answer Generate(const v1::GenerateRequest& request) {
+  // `on_response` sees the answer so far after every response.
+  Answer Generate(const v1::GenerateRequest& request, const std::function<void(const Answer&)>& on_response = nullptr) {
     Answer answer;
     grpc::ClientContext context;
     auto reader = stub_->Generate(&context, request);
@@ -104,6 +105,7 @@ class ServiceTest : public ::testing::Test {
         if (!delta.finish_reason().empty()) answer.finish_reason = delta.finish_reason();
       }
       answer.last = response;
+      if (on_response) on_response(answer);
     }
     answer.status = reader->Finish();
     const auto& trailing = context.GetServerTrailingMetadata();
