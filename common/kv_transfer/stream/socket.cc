@@ -163,12 +163,17 @@ void SetEvent(const Fd& event) {
   [[maybe_unused]] const ssize_t written = write(event.get(), &one, sizeof(one));  // Full is set, too.
 }
 
+int PollMilliseconds(absl::Duration left) {
+  // Bounded before the conversion: an infinite duration is the largest integer, to which nothing can be added.
+  constexpr absl::Duration kLongest = absl::Seconds(1000);
+  if (left <= absl::ZeroDuration()) return 0;
+  return static_cast<int>(absl::ToInt64Milliseconds(std::min(left, kLongest))) + 1;
+}
+
 Ready WaitFor(int fd, short poll_events, int event, MonotonicTime deadline) {
   while (true) {
     pollfd fds[2] = {{.fd = fd, .events = poll_events, .revents = 0}, {.fd = event, .events = POLLIN, .revents = 0}};
-    const absl::Duration left = deadline - Clock::Real()->Now();
-    const int64_t ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(left) + 1, 0, 1000 * 1000);
-    const int found = poll(fds, 2, static_cast<int>(left <= absl::ZeroDuration() ? 0 : ms));
+    const int found = poll(fds, 2, PollMilliseconds(deadline - Clock::Real()->Now()));
     if (found > 0 && fds[1].revents != 0) return Ready::kEvent;
     if (found > 0) return Ready::kReady;
     if (found == 0 && Clock::Real()->Now() >= deadline) return Ready::kTimeout;

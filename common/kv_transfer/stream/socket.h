@@ -52,6 +52,9 @@ absl::StatusOr<Fd> ListenUnix(const std::string& name);
 Fd MakeEvent();
 void SetEvent(const Fd& event);
 
+// poll(2)'s timeout for what is left: rounded up to whole milliseconds, at most 1000 s, 0 when nothing is left.
+int PollMilliseconds(absl::Duration left);
+
 enum class Ready { kReady, kEvent, kTimeout };
 // Waits until `fd` has one of `poll_events` (or an error, which the next call on it will report), `event` is set, or the
 // deadline has passed. `event` may be -1.
