@@ -64,9 +64,9 @@ class StubWorker::DecodeService : public internal::DecodeWorker::CallbackService
     call->stream = ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>::Create(
         {.on_message = [this, call](internal::DecodeRequest&& r) { worker_->OnDecode(call, std::move(r)); },
          .on_peer_closed = [call] { call->End(); },
+         // The stream stays with the call: another worker's thread may be delivering to it just now. It lets go of the call itself.
          .on_done =
              [this, call] {
-               call->stream.reset();
                if (call->refused) worker_->SendLoad();
                worker_->Note(&StubWorker::num_open_, -1);
              }});
@@ -86,11 +86,7 @@ class StubWorker::PrefillService : public internal::PrefillWorker::CallbackServi
     call->stream = ServerEventStream<internal::PrefillRequest, internal::PrefillEvent>::Create(
         {.on_message = [this, call](internal::PrefillRequest&& r) { worker_->OnPrefill(call, std::move(r)); },
          .on_peer_closed = [call] { call->stream->Finish(absl::OkStatus()); },
-         .on_done =
-             [this, call] {
-               call->stream.reset();
-               worker_->Note(&StubWorker::num_open_, -1);
-             }});
+         .on_done = [this, call] { worker_->Note(&StubWorker::num_open_, -1); }});
     return call->stream->reactor();
   }
 
