@@ -19,16 +19,6 @@ constexpr int kRecoverySlots = 4;
 
 int64_t TotalTokens(const RouteRequest& request) { return std::max(request.num_tokens, request.total_tokens); }
 
-// Of a worker that has computed no prompt yet: of the order of a small model on a few cores.
-constexpr double kUnknownMsPerToken = 1;
-
-double PrefillMsPerToken(const WorkerInfo& worker) {
-  const double rate = worker.load.prefill().tokens_per_second();
-  return rate > 0 ? 1000 / rate : kUnknownMsPerToken;
-}
-
-absl::Status MustWait() { return absl::ResourceExhaustedError("no credit"); }
-
 }  // namespace
 
 Admission::Admission(const AdmissionOptions& options, std::unique_ptr<RoutePolicy> policy, uint64_t seed)
@@ -226,46 +216,6 @@ absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
   }
   Take(route.decode, request.num_tokens);
   return route;
-}
-
-absl::StatusOr<Route> Admission::TryAdaptive(const RouteRequest& request, const WorkerInfo& decode) {
-  Route route{.decode = decode.ref, .group = decode.group(), .num_tokens = request.num_tokens};
-  const WorkerInfo* free = Choose(internal::PREFILL, request, &route.group);
-  const WorkerInfo* prefill = free;
-  for (const auto& worker : view_->workers) {  // The least loaded, when none has a credit.
-    if (free != nullptr || !Suits(*worker, internal::PREFILL, request, &route.group)) continue;
-    if (prefill == nullptr || open_calls(worker->ref) < open_calls(prefill->ref)) prefill = worker.get();
-  }
-  if (prefill == nullptr) {
-    route.reason = "no prefill worker";
-  } else {
-    route.costs = Costs(decode, *prefill);
-    route.costs->prefill_available = free != nullptr;
-    const Placement placement = PlacePrefill(options_.placement, *route.costs, request.num_tokens - 1, /*num_cached=*/0);
-    route.reason = PlacementReasonName(placement.reason);
-    if (!placement.locally) {
-      if (free == nullptr) return MustWait();
-      route.prefill = free->ref;
-      Take(route.prefill, request.num_tokens);
-    }
-  }
-  Take(route.decode, request.num_tokens);
-  if (!route.prefill) accounts_[route.decode].local_tokens += request.num_tokens;
-  return route;
-}
-
-PlacementCosts Admission::Costs(const WorkerInfo& decode, const WorkerInfo& prefill) const {
-  PlacementCosts costs;
-  costs.local_ms_per_token = PrefillMsPerToken(decode);
-  costs.remote_ms_per_token = PrefillMsPerToken(prefill);
-  costs.local_streams = std::max<int>(decode.load.running(), open_calls(decode.ref));
-  if (auto it = accounts_.find(decode.ref); it != accounts_.end()) {
-    costs.local_backlog_ms = static_cast<double>(it->second.local_tokens) * costs.local_ms_per_token;
-  }
-  if (auto it = accounts_.find(prefill.ref); it != accounts_.end()) {
-    costs.remote_backlog_ms = static_cast<double>(it->second.open_tokens) * costs.remote_ms_per_token;
-  }
-  return costs;
 }
 
 absl::StatusOr<Route> Admission::TryCached(const RouteRequest& request) {

@@ -118,6 +118,8 @@ class Admission {
   void Pump(MonotonicTime now, std::vector<Grant>* grants);
   // A route, UNAVAILABLE when waiting is pointless, or RESOURCE_EXHAUSTED when it has to wait.
   absl::StatusOr<Route> TryRoute(const RouteRequest& request);
+  // What TryRoute says to whom a credit is missing.
+  static absl::Status MustWait() { return absl::ResourceExhaustedError("no credit"); }
   absl::StatusOr<Route> TryAdaptive(const RouteRequest& request, const WorkerInfo& decode);
   PlacementCosts Costs(const WorkerInfo& decode, const WorkerInfo& prefill) const;
   bool IsLight(const RouteRequest& request) const;
