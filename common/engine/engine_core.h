@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
-#include "common/engine/compute_turns.h"
 #include "common/engine/phase_meter.h"
 #include "common/engine/sampler.h"
 #include "common/engine/sampling_params.h"
@@ -86,7 +85,6 @@ struct EngineOptions {
   // decode rows and a prefill chunk, and tokens come once per chunk. The ids are the same.
   bool decode_first = true;
   SharingOptions sharing;  // With decode_first.
-  ComputeTurns* turns = nullptr;  // With decode_first: other processes that share our cores. Outlives the core.
   bool shortest_remaining_first = false;
   absl::Duration ageing_bound = absl::Seconds(5);
 };

@@ -63,9 +63,6 @@ class EngineCore::Impl {
   // ---- Steps.
   bool ReportPrefilled();
   bool DecodeIsDue() const;
-  void AwaitStepTurn(const Pause& pause);
-  bool AwaitUnitTurn(const Pause& pause);
-  void EndStepTurn(absl::Duration step);
   bool RunDecodeStep(const Pause& pause);
   bool StartPrefill();
   void RunPrefillUnit(const Pause& pause);

@@ -7,12 +7,6 @@
 #include "common/engine/engine_core_impl.h"
 
 namespace baton {
-namespace {
-
-// How often who waits for its turn looks at its inbox.
-constexpr absl::Duration kTurnWait = absl::Microseconds(500);
-
-}  // namespace
 
 bool EngineCore::Impl::Step(const Pause& pause) {
   const bool reported = ReportPrefilled();
@@ -168,57 +162,18 @@ void EngineCore::Impl::ReportCached(const std::vector<std::shared_ptr<Request>>&
 // ---- Running.
 
 bool EngineCore::Impl::RunDecodeStep(const Pause& pause) {
-  if (running_.empty()) {
-    if (options_.turns != nullptr) options_.turns->EndStep(clock_->Now(), absl::ZeroDuration(), /*more=*/false);
-    return false;
-  }
-  AwaitStepTurn(pause);
-  if (running_.empty()) return true;  // Ended meanwhile.
+  if (running_.empty()) return false;
   const Plan plan = MakePlanNow(/*with_running_needs=*/true);
   CommitDecode(plan, std::vector(running_), std::vector(waiting_), &decode_batch_);
   if (decode_batch_.num_rows() == 0) return !plan.preempt_running.empty() || !plan.preempt_waiting.empty();
   decode_batch_.Start();
   const MonotonicTime begin = clock_->Now();
-  if (options_.turns != nullptr) options_.turns->BeginStep(begin);
   RunToEnd(&decode_batch_, pause);
-  EndStepTurn(clock_->Now() - begin);
+  const MonotonicTime end = clock_->Now();
+  MonotonicTime oldest = end;
+  for (const Sequence* sequence : waiting_) oldest = std::min(oldest, sequence->request->arrived);
+  prefill_credit_ = PrefillSlice(options_.sharing, end - begin, end - oldest);
   return true;
-}
-
-// A step has ended: what prefill may have before the next one, here and in other processes on our cores.
-void EngineCore::Impl::EndStepTurn(absl::Duration step) {
-  const MonotonicTime now = clock_->Now();
-  MonotonicTime oldest = now;
-  for (const Sequence* sequence : waiting_) oldest = std::min(oldest, sequence->request->arrived);
-  prefill_credit_ = PrefillSlice(options_.sharing, step, now - oldest);
-  if (options_.turns == nullptr) return;
-  const absl::Duration window = PrefillSlice(options_.sharing, step, options_.turns->OldestWait(now));
-  options_.turns->EndStep(now, window, /*more=*/!running_.empty());
-}
-
-// Until the window that other processes' prefill uses is over. The inbox is served meanwhile.
-void EngineCore::Impl::AwaitStepTurn(const Pause& pause) {
-  if (options_.turns == nullptr) return;
-  while (!options_.turns->StepMayBegin(clock_->Now())) {
-    options_.turns->Wait(kTurnWait);
-    pause();
-  }
-}
-
-// Until a unit of ours disturbs no token step on our cores. False when the pass ended meanwhile.
-bool EngineCore::Impl::AwaitUnitTurn(const Pause& pause) {
-  // Own token steps give way by prefill_credit_; others' windows are not for a process that has some.
-  if (options_.turns == nullptr || !running_.empty()) return true;
-  MonotonicTime oldest = clock_->Now();
-  for (const Sequence* sequence : waiting_) oldest = std::min(oldest, sequence->request->arrived);
-  while (true) {
-    const MonotonicTime now = clock_->Now();
-    options_.turns->Want(now, oldest);
-    if (options_.turns->UnitMayBegin(now)) return true;
-    options_.turns->Wait(kTurnWait);
-    pause();
-    if (!prefill_batch_.active()) return false;
-  }
 }
 
 bool EngineCore::Impl::StartPrefill() {
@@ -233,19 +188,15 @@ bool EngineCore::Impl::StartPrefill() {
 
 void EngineCore::Impl::RunPrefillUnit(const Pause& pause) {
   if (!prefill_batch_.active()) return;  // All that was planned was found in the prefix cache.
-  if (!AwaitUnitTurn(pause)) return;
   const MonotonicTime begin = clock_->Now();
   const bool more = Advance(&prefill_batch_);
-  const absl::Duration took = clock_->Now() - begin;
-  prefill_credit_ -= took;
-  if (options_.turns != nullptr) options_.turns->NoteUnit(took);
+  prefill_credit_ -= clock_->Now() - begin;
   if (!prefill_batch_.active()) return;
   if (more) {
     pause();
   } else {
     FinishBatch(&prefill_batch_);
   }
-  if (options_.turns != nullptr && !prefill_batch_.active() && waiting_.empty()) options_.turns->WantNothing();
 }
 
 bool EngineCore::Impl::RunMixedStep(const Pause& pause) {

@@ -12,7 +12,7 @@
 
 ABSL_FLAG(std::string, model, "", "GGUF file, or Hugging Face folder with config.json and safetensors.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
-ABSL_FLAG(std::string, cache_dir, "", "Folder for packed weights; empty keeps none.");
+ABSL_FLAG(std::string, cache_dir, "", "Folder for packed weights. Nothing is kept there yet: weights are packed at every start.");
 
 ABSL_FLAG(std::string, id, "", "Name of this worker; empty draws one.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT of the gRPC services; port 0 takes a free one.");
@@ -35,7 +35,6 @@ ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may 
 ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
 ABSL_FLAG(std::string, matmul, "", "Who multiplies the layers' matrices: int8, onednn-bf16 or onednn-f32.");
-ABSL_FLAG(std::string, compute_group, "", "Workers of one machine with the same group take turns on its cores; empty: none.");
 ABSL_FLAG(int, nice, -1, "Nice value of the compute threads, 0 to 19; -1 takes the role's: 4 for prefill, 0 for decode.");
 ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, panel_rows, 64, "Rows of a chunk between two looks at the inbox.");
@@ -108,7 +107,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
       {"Model", {"model", "served_model_name", "cache_dir"}},
       {"Cluster", {"id", "listen", "advertise", "router", "status", "vllm_metrics", "transport"}},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
-      {"Compute", {"device", "threads", "compute_group", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
+      {"Compute", {"device", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
       {"Logging", {"log_level", "log_format"}},
@@ -132,7 +131,9 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.backend.isa = absl::GetFlag(FLAGS_isa);
   options.backend.activations = absl::GetFlag(FLAGS_activations);
   options.backend.matmul = absl::GetFlag(FLAGS_matmul);
-  options.compute_group = absl::GetFlag(FLAGS_compute_group);
+  if (!absl::GetFlag(FLAGS_cache_dir).empty()) {
+    BATON_LOG(WARNING) << "--cache-dir " << absl::GetFlag(FLAGS_cache_dir) << ": packed weights are not kept yet";
+  }
   if (absl::GetFlag(FLAGS_nice) != -1) options.compute_nice = absl::GetFlag(FLAGS_nice);
   options.engine.max_step_rows = absl::GetFlag(FLAGS_chunk_tokens);
   options.engine.panel_rows = absl::GetFlag(FLAGS_panel_rows);

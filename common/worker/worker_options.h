@@ -32,8 +32,6 @@ struct WorkerOptions {
   std::vector<std::string> routers;  // Registered with all of them.
   bool vllm_metrics = false;         // vLLM's names at /metrics as well.
 
-  // Workers of this machine that share cores, and name the same group, take turns (compute_turns.h); empty: none.
-  std::string compute_group;
   // Nice value of the threads that compute, 0 to 19; what answers calls keeps the process's own. Nothing: the role's, so that
   // on shared cores a decode step, which somebody watches, goes before a prefill chunk, which still gets a third of them.
   std::optional<int> compute_nice;

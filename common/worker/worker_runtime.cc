@@ -59,10 +59,6 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::CreateOnThisThread
   runtime->Calibrate();
   EngineOptions engine_options = options.engine;
   engine_options.context_length = runtime->context_length_;
-  if (!options.compute_group.empty()) {
-    BATON_ASSIGN_OR_RETURN(runtime->turns_, ComputeTurns::Join(options.compute_group));
-    engine_options.turns = runtime->turns_.get();
-  }
   BATON_ASSIGN_OR_RETURN(auto core, EngineCore::Create(runtime->model_.get(), runtime->pool_.get(), engine_options,
                                                        Clock::Real()));
   runtime->engine_ = std::make_unique<Engine>(std::move(core), "engine");

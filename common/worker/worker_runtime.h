@@ -89,7 +89,6 @@ class WorkerRuntime {
   std::vector<std::shared_ptr<MetricRegistry::Callback>> callbacks_;
   Histogram* prefill_queue_ = nullptr;  // The registry's.
   Histogram* transfer_tail_ = nullptr;
-  std::unique_ptr<ComputeTurns> turns_;
   std::unique_ptr<Engine> engine_;
   std::atomic<bool> draining_{false};
   // The engine thread's turns, looked at by Ready.

@@ -53,7 +53,6 @@ ChildSpec Worker(const ClusterPlan& plan, const std::string& role, int number) {
                "--router=" + ReachableAddress(plan.grpc),
                // The workers share this machine's memory; each alone would take half of it.
                absl::StrFormat("--kv-memory-share=%.4g", 0.5 / (NumPrefill(plan) + plan.num_decode))};
-  if (!plan.compute_group.empty()) spec.argv.push_back("--compute-group=" + plan.compute_group);
   AppendOptions(plan, role, &spec.argv);
   const std::vector<std::string>& more = role == "prefill" ? plan.prefill_flags : plan.decode_flags;
   spec.argv.insert(spec.argv.end(), more.begin(), more.end());

@@ -20,7 +20,6 @@ struct ClusterPlan {
   int num_decode = 1;
   std::string grpc, http, status;  // The router's addresses, ports known; http may be empty.
   bool local_prefill = false;
-  std::string compute_group;       // Of the workers, whose threads share this machine's cores; empty: they don't.
   std::string disaggregate;        // Empty: always, or never with local_prefill.
   // Options that a person set, by flag name (underscores), as text. ForwardedTo says who understands which.
   std::map<std::string, std::string> options;

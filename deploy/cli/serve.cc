@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <set>
@@ -13,7 +11,6 @@
 #include "common/base/logging.h"
 #include "common/base/shutdown_signals.h"
 #include "common/base/status_macros.h"
-#include "common/base/thread.h"
 #include "deploy/cli/cluster_plan.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
@@ -63,10 +60,6 @@ absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
     if (source == ConfigSource::kDefault || !forwarded.count(name)) continue;
     plan.options[name] = absl::FindCommandLineFlag(name)->CurrentValue();
   }
-  const int threads = absl::GetFlag(FLAGS_threads);
-  const int num_workers = (plan.local_prefill ? 0 : plan.num_prefill) + plan.num_decode;
-  const bool shares_cores = threads == 0 || int64_t{threads} * num_workers > NumUsableCpus();
-  if (shares_cores && num_workers > plan.num_decode) plan.compute_group = absl::StrCat("serve-", getpid());
   std::error_code error;
   if (!std::filesystem::exists(plan.model, error)) {
     return absl::NotFoundError(absl::StrCat("--model ", plan.model, ": there is no such file or folder"));

@@ -46,15 +46,6 @@ TEST(ClusterPlan, RouterFirstThenWorkersThatRegisterWithIt) {
   EXPECT_THAT(specs[1].argv, Not(Contains("--max-waiting=1")));
 }
 
-TEST(ClusterPlan, WorkersThatShareCoresAreToldSo) {
-  ClusterPlan plan = Plan();
-  plan.compute_group = "serve-7";
-  ASSERT_OK_AND_ASSIGN(const auto specs, PlanCluster(plan));
-  EXPECT_THAT(specs[0].argv, Not(Contains("--compute-group=serve-7")));
-  EXPECT_THAT(specs[1].argv, Contains("--compute-group=serve-7"));
-  EXPECT_THAT(specs[2].argv, Contains("--compute-group=serve-7"));
-}
-
 TEST(ClusterPlan, LocalPrefillHasNoPrefillWorkers) {
   ClusterPlan plan = Plan();
   plan.local_prefill = true;
