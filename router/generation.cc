@@ -9,14 +9,16 @@
 #include "absl/strings/str_format.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
-std::shared_ptr<Generation> Generation::Start(RouterCore* core, v1::GenerateRequest request, Sink sink) {
+std::shared_ptr<Generation> Generation::Start(RouterCore* core, v1::GenerateRequest request, Sink sink,
+                                              PreparationPool::Held held) {
   auto generation = std::shared_ptr<Generation>(new Generation(core, std::move(request), std::move(sink)));
   core->Add(generation);
   core->metrics.waiting->Add(1);
-  generation->strand_.Post([generation] { generation->Begin(); });
+  generation->strand_.Post([generation, held = std::move(held)] { generation->Begin(held); });
   return generation;
 }
 
@@ -34,7 +36,7 @@ Generation::~Generation() {
   core_->Remove(this);
 }
 
-void Generation::Begin() {
+void Generation::Begin(PreparationPool::Held held) {
   const MonotonicTime now = Clock::Real()->Now();
   if (absl::Status status = CheckRequest(request_, core_->model); !status.ok()) return End(status, now);
   if (absl::Status status = core_->Ready(); !status.ok()) return End(status, now);
@@ -42,12 +44,19 @@ void Generation::Begin() {
   if (!limits.ok()) return End(limits.status(), now);
   if (absl::Status status = CheckPromptLength(request_, core_->model, *limits); !status.ok()) return End(status, now);
   if (!IsSlowToPrepare(request_)) return Prepare(*limits);
-  auto self = shared_from_this();
-  if (!core_->tasks.TryPost([self, limits = *limits] { self->Prepare(limits); })) {
-    End(absl::ResourceExhaustedError(
-            absl::StrCat("too many prompts wait to be tokenised, the bound is ", core_->options.max_tasks)),
-        now);
+  if (absl::Status status = PrepareLater(*limits, std::move(held)); !status.ok()) return End(status, now);
+  ArmTimer();
+}
+
+// The budget is held by the task: it is given back when the prompt is tokens, or will never be.
+absl::Status Generation::PrepareLater(const ModelLimits& limits, PreparationPool::Held held) {
+  const int64_t bytes = static_cast<int64_t>(request_.ByteSizeLong());
+  if (held == nullptr) {
+    BATON_ASSIGN_OR_RETURN(held, core_->preparation.Reserve(bytes));
   }
+  auto task = [self = shared_from_this(), limits, held = std::move(held)] { self->Prepare(limits); };
+  BATON_ASSIGN_OR_RETURN(preparing_, core_->preparation.Post(bytes, std::move(task)));
+  return absl::OkStatus();
 }
 
 void Generation::Prepare(const ModelLimits& limits) {
@@ -58,6 +67,8 @@ void Generation::Prepare(const ModelLimits& limits) {
 }
 
 void Generation::OnPrepared(absl::StatusOr<PreparedRequest> prepared) {
+  preparing_ = 0;
+  request_.clear_prompt();  // Megabytes, perhaps; what follows needs the tokens only.
   if (ended_) return;
   const MonotonicTime now = Clock::Real()->Now();
   if (!prepared.ok()) return End(prepared.status(), now);
@@ -119,6 +130,7 @@ void Generation::OnChoiceEnd(Choice& choice, const absl::Status& status, Monoton
 // The client's answer is complete. What is still open at the workers is told to stop, and read to its end.
 void Generation::End(const absl::Status& status, MonotonicTime now) {
   if (std::exchange(ended_, true)) return;
+  if (preparing_ != 0) core_->preparation.Cancel(preparing_);
   (running_ ? core_->metrics.running : core_->metrics.waiting)->Add(-1);
   // It has waited in vain; what was wrong from the start has not waited.
   if (!running_ && !choices_.empty()) core_->metrics.queue_seconds->Observe(absl::ToDoubleSeconds(now - arrived_));

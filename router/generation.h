@@ -33,8 +33,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::function<void(const absl::Status&)> on_end;
   };
 
-  // Begins. `core` outlives it. Sink calls may come before it returns.
-  static std::shared_ptr<Generation> Start(RouterCore* core, v1::GenerateRequest request, Sink sink);
+  // Begins. `core` outlives it. Sink calls may come before it returns. `held`: the budget that the request's bytes have
+  // already, until the prompt is tokens; null: none yet.
+  static std::shared_ptr<Generation> Start(RouterCore* core, v1::GenerateRequest request, Sink sink,
+                                           PreparationPool::Held held = nullptr);
   ~Generation();
 
   // The client is gone (CANCELLED), reads too slowly, or the router ends. Any thread, any time.
@@ -60,7 +62,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   Generation(RouterCore* core, v1::GenerateRequest request, Sink sink);
-  void Begin();
+  void Begin(PreparationPool::Held held);
+  absl::Status PrepareLater(const ModelLimits& limits, PreparationPool::Held held);
   void Prepare(const ModelLimits& limits);
   void OnPrepared(absl::StatusOr<PreparedRequest> prepared);
 
@@ -74,6 +77,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Emit(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
   void OnChoiceEnd(Choice& choice, const absl::Status& status, MonotonicTime now);
   void ArmTimer();
+  void EndUnprepared();
 
   void End(const absl::Status& status, MonotonicTime now);
   v1::GenerateResponse FinalResponse(const Choice& last) const;
@@ -82,12 +86,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   v1::GenerateResponse NewResponse() const;
 
   RouterCore* const core_;
-  const v1::GenerateRequest request_;
+  v1::GenerateRequest request_;  // Its prompt goes when it is tokens; else as it came.
   const std::string id_;
   const MonotonicTime arrived_;
   Strand strand_;
   Sink sink_;
   PhaseClock phases_;  // Until the flows have their own.
+  PreparationQueue::Id preparing_ = 0;  // While the prompt waits to be prepared, or is.
   PreparedRequest prepared_;
   std::vector<std::unique_ptr<Choice>> choices_;
   int open_choices_ = 0;

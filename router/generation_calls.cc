@@ -216,10 +216,20 @@ void Generation::SetRunning() {
   core_->metrics.running->Add(1);
 }
 
+// Where prompts are tokenised there is as much to do as the queue timeout allows to wait.
+void Generation::EndUnprepared() {
+  const absl::Duration waited = core_->options.flow.queue_timeout;
+  if (Clock::Real()->Now() < arrived_ + waited) return;
+  End(absl::ResourceExhaustedError(absl::StrCat("waited ", absl::FormatDuration(waited),
+                                                " for the prompt to be tokenised, which is the queue timeout")),
+      Clock::Real()->Now());
+}
+
 // One timer for all choices, set again only when it would come too late: tokens move deadlines thousands of times.
 void Generation::ArmTimer() {
   MonotonicTime next = absl::InfiniteDuration();
   for (const auto& choice : choices_) next = std::min(next, choice->flow.NextDeadline());
+  if (preparing_ != 0 && !ended_) next = arrived_ + core_->options.flow.queue_timeout;
   if (next >= armed_for_) return;
   if (timer_ != 0) core_->timers.Cancel(timer_);
   armed_for_ = next;
@@ -230,6 +240,7 @@ void Generation::ArmTimer() {
     self->strand_.Post([self] {
       self->timer_ = 0;
       self->armed_for_ = absl::InfiniteDuration();
+      if (self->preparing_ != 0) self->EndUnprepared();
       for (auto& choice : self->choices_) {
         self->Drive(*choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
           // Of many choices the last may wait long for the first: as long as those get on, it is in no queue but their own.

@@ -97,23 +97,25 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
     default:
       break;
   }
-  auto work = [this, row, request_id, headers, writer](const HttpRequest& taken) {
-    if (row->route == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer);
-    if (row->route == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer);
+  auto work = [this, row, request_id, headers, writer](const HttpRequest& taken, const PreparationPool::Held& held) {
+    if (row->route == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, held);
+    if (row->route == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, held);
     const absl::StatusOr<std::string> body = row->route == Endpoint::kTokenize ? Tokenize(taken.body) : Detokenize(taken.body);
     if (!body.ok()) return SendError(*writer, body.status(), headers);
     writer->Send(200, kJson, *body, headers);
   };
   const bool generates = row->route == Endpoint::kCompletions || row->route == Endpoint::kChat;
-  if (generates && request.body.size() <= kInlineBodyBytes) return work(request);
+  if (generates && request.body.size() <= kInlineBodyBytes) return work(request, nullptr);
+  const int64_t bytes = static_cast<int64_t>(request.body.size());
+  const absl::StatusOr<PreparationPool::Held> held = core_->preparation.Reserve(bytes);
+  if (!held.ok()) return SendError(*writer, held.status(), headers);
   auto shared = std::make_shared<HttpRequest>(std::move(request));
-  if (!core_->tasks.TryPost([work, shared] { work(*shared); })) {
-    SendError(*writer, WithRetryAfter(absl::ResourceExhaustedError("too many requests wait to be read"), absl::Seconds(1)), headers);
-  }
+  const auto posted = core_->preparation.Post(bytes, [work, shared, held = *held] { work(*shared, held); });
+  if (!posted.ok()) SendError(*writer, posted.status(), headers);
 }
 
 void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
-                       const Writer& writer) {
+                       const Writer& writer, const PreparationPool::Held& held) {
   absl::StatusOr<OpenAiRequest> parsed = ParseOpenAiRequest(request.body, chat);
   if (!parsed.ok()) {
     core_->metrics.CountFinished(CodeName(parsed.status().code()));
@@ -123,7 +125,7 @@ void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string&
   for (v1::GenerateRequest& one : parsed->requests) {
     if (one.request_id().empty()) one.set_request_id(request_id);
   }
-  HttpGeneration::Start(core_, *std::move(parsed), request_id, headers, writer);
+  HttpGeneration::Start(core_, *std::move(parsed), request_id, headers, writer, held);
 }
 
 absl::StatusOr<std::string> HttpApi::Tokenize(const std::string& body) {
@@ -145,7 +147,7 @@ absl::StatusOr<std::string> HttpApi::Tokenize(const std::string& body) {
   std::vector<int32_t> tokens;
   if (!prompt || !prompt->empty()) {  // Here an empty text is no error: it has no tokens.
     BATON_RETURN_IF_ERROR(CheckRequest(request, core_->model));
-    BATON_ASSIGN_OR_RETURN(tokens, TokenisePrompt(request, core_->model));
+    BATON_ASSIGN_OR_RETURN(tokens, TokenisePrompt(request, core_->model, nullptr));
   }
   Json answer{{"count", tokens.size()}, {"tokens", tokens}};
   const absl::StatusOr<ModelLimits> limits = core_->Limits();

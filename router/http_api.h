@@ -26,7 +26,7 @@ class HttpApi {
   using Writer = std::shared_ptr<HttpResponseWriter>;
 
   void Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
-                const Writer& writer);
+                const Writer& writer, const PreparationPool::Held& held);
   absl::StatusOr<std::string> Tokenize(const std::string& body);
   absl::StatusOr<std::string> Detokenize(const std::string& body);
   absl::StatusOr<std::string> Models(const std::string& path) const;

@@ -18,7 +18,7 @@ void SendError(HttpResponseWriter& writer, const absl::Status& status, const Htt
 }
 
 void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string request_id, HttpHeaders headers,
-                           std::shared_ptr<HttpResponseWriter> writer) {
+                           std::shared_ptr<HttpResponseWriter> writer, const PreparationPool::Held& held) {
   auto self = std::shared_ptr<HttpGeneration>(
       new HttpGeneration(core, request, std::move(request_id), std::move(headers), std::move(writer)));
   // Weak: the connection keeps the callback.
@@ -30,7 +30,8 @@ void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string 
     auto generation = Generation::Start(
         core, std::move(request.requests[i]),
         {.on_response = [self, prompt](v1::GenerateResponse&& response) { self->OnResponse(prompt, response); },
-         .on_end = [self](const absl::Status& status) { self->OnEnd(status); }});
+         .on_end = [self](const absl::Status& status) { self->OnEnd(status); }},
+        held);
     absl::Status cancelled;
     {
       MutexLock lock(&self->mutex_);

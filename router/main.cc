@@ -25,6 +25,8 @@ ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; e
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(int, http_threads, 2, "Threads of the HTTP server.");
 ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request of a client, gRPC or HTTP; larger ones are refused.");
+ABSL_FLAG(baton::ByteSize, max_preparing_bytes, baton::ByteSize{0},
+          "Of requests together that are read, rendered or tokenised; more are refused. 0: twice --max-request-bytes.");
 ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are.");
 ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; empty: a short name from the file's.");
 ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
@@ -50,7 +52,7 @@ const baton::ConfigSpec& Spec() {
       .program = "baton_router",
       .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
       .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000\n",
-      .groups = {{"Addresses", {"grpc", "http", "status", "vllm_metrics", "http_threads", "max_request_bytes"}},
+      .groups = {{"Addresses", {"grpc", "http", "status", "vllm_metrics", "http_threads", "max_request_bytes", "max_preparing_bytes"}},
                  {"Model", {"model", "served_model_name", "template_processes"}},
                  {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
                  {"Trouble",
@@ -141,7 +143,13 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.http_address = absl::GetFlag(FLAGS_http);
   options.status_address = absl::GetFlag(FLAGS_status);
   options.http_threads = http_threads;
-  options.core.max_request_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_max_request_bytes).bytes);
+  const baton::ByteSize max_request = absl::GetFlag(FLAGS_max_request_bytes), preparing = absl::GetFlag(FLAGS_max_preparing_bytes);
+  if (preparing.bytes != 0 && preparing.bytes < max_request.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--max-preparing-bytes ", preparing.bytes, " is below --max-request-bytes ",
+                                                   max_request.bytes));
+  }
+  options.core.max_request_bytes = static_cast<size_t>(max_request.bytes);
+  options.core.preparation.max_bytes = preparing.bytes != 0 ? preparing.bytes : 2 * max_request.bytes;
   return options;
 }
 

@@ -98,6 +98,17 @@ absl::Status PromptTooLong(const v1::GenerateRequest& request, const std::string
                                                          " tokens and has to hold at least one more"));
 }
 
+// Rendering and tokenising what cannot fit would hold up others for seconds. A token stands for max_token_bytes at most; the
+// factor leaves room for normalisers that shorten text and templates that leave out parts of a conversation.
+absl::Status CheckBytes(const v1::GenerateRequest& request, const ServedModel& model, int64_t context, int64_t bytes,
+                        absl::string_view whence) {
+  constexpr int64_t kShortening = 4;
+  const int64_t most_per_token = kShortening * model.max_token_bytes;
+  if (most_per_token == 0 || bytes / most_per_token < context) return absl::OkStatus();
+  return PromptTooLong(
+      request, absl::StrCat(bytes, " bytes", whence, ", which are at least ", bytes / most_per_token, " tokens"), context);
+}
+
 absl::Status CheckTokenId(absl::string_view param, int64_t id, int vocab_size) {
   if (id >= 0 && id < vocab_size) return absl::OkStatus();
   return InvalidField(param, absl::StrCat("has token id ", id, ", outside the vocabulary [0, ", vocab_size, ")"));
@@ -105,7 +116,7 @@ absl::Status CheckTokenId(absl::string_view param, int64_t id, int vocab_size) {
 
 absl::StatusOr<std::vector<int32_t>> Tokenise(const v1::GenerateRequest& request, const ServedModel& model,
                                               const ModelLimits& limits) {
-  if (!request.has_token_ids()) return TokenisePrompt(request, model);
+  if (!request.has_token_ids()) return TokenisePrompt(request, model, &limits);
   for (const int32_t id : request.token_ids().ids()) {
     BATON_RETURN_IF_ERROR(CheckTokenId("prompt", id, limits.vocab_size));
   }
@@ -213,25 +224,20 @@ absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel&
   return absl::OkStatus();
 }
 
-// Rendering and tokenising what cannot fit would hold up others for seconds. A token stands for max_token_bytes at most; the
-// factor leaves room for normalisers that shorten text and templates that leave out parts of a conversation.
 absl::Status CheckPromptLength(const v1::GenerateRequest& request, const ServedModel& model, const ModelLimits& limits) {
-  constexpr int64_t kShortening = 4;
   const int64_t context = limits.context_length();
   if (request.has_token_ids()) {
     const int64_t ids = request.token_ids().ids_size();
     return ids < context ? absl::OkStatus() : PromptTooLong(request, absl::StrCat(ids, " tokens"), context);
   }
-  int64_t bytes = request.has_text() ? static_cast<int64_t>(request.text().size()) : 0;
-  for (const auto& message : request.chat().messages()) bytes += static_cast<int64_t>(message.content().size());
-  const int64_t most = kShortening * context * model.max_token_bytes;
-  if (most == 0 || bytes <= most) return absl::OkStatus();
-  return PromptTooLong(request, absl::StrCat(bytes, " bytes, which are at least ", bytes / (kShortening * model.max_token_bytes),
-                                             " tokens"),
-                       context);
+  size_t bytes = request.has_text() ? request.text().size() : 0;
+  for (const auto& message : request.chat().messages()) bytes += message.content().size() + message.extra_json().size();
+  bytes += request.chat().tools_json().size() + request.chat().template_kwargs_json().size();
+  return CheckBytes(request, model, context, static_cast<int64_t>(bytes), "");
 }
 
-absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& request, const ServedModel& model) {
+absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& request, const ServedModel& model,
+                                                    const ModelLimits* limits) {
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   if (request.has_text()) {
     return EncodePrompt(*model.tokenizer, request.text(), {.add_special = add_special, .parse_special = true});
@@ -239,6 +245,10 @@ absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& r
   if (model.render_chat == nullptr) return InvalidField("messages", "cannot be used: this model has no chat template");
   absl::StatusOr<std::string> text = model.render_chat(request.chat());
   if (!text.ok()) return WithParam(text.status(), "messages");
+  if (limits != nullptr) {
+    BATON_RETURN_IF_ERROR(
+        CheckBytes(request, model, limits->context_length(), static_cast<int64_t>(text->size()), " by its template"));
+  }
   // The template writes the special tokens itself.
   return EncodePrompt(*model.tokenizer, *text,
                       {.add_special = request.has_add_special_tokens() && add_special, .parse_special = true});

@@ -66,8 +66,10 @@ absl::Status CheckPromptLength(const v1::GenerateRequest& request, const ServedM
 absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& request, const ServedModel& model,
                                                const ModelLimits& limits);
 
-// The tokens of a text or chat prompt of a request that CheckRequest passed; no limits.
-absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& request, const ServedModel& model);
+// The tokens of a text or chat prompt of a request that CheckRequest passed.
+//   INVALID_ARGUMENT  template error, or a rendered chat that `limits` (null: none) cannot hold, by its bytes alone.
+absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& request, const ServedModel& model,
+                                                    const ModelLimits* limits);
 
 // Whether PrepareRequest may take long, and so belongs on the task pool.
 bool IsSlowToPrepare(const v1::GenerateRequest& request);

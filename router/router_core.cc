@@ -13,6 +13,7 @@
 namespace baton {
 namespace {
 
+constexpr size_t kMaxDispatches = 4096;
 constexpr absl::Duration kMaxTick = absl::Milliseconds(100);
 
 AdmissionOptions MakeAdmissionOptions(const RouterCoreOptions& options) {
@@ -49,8 +50,8 @@ RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, Metr
       model(std::move(model)),
       metric_registry(metrics),
       metrics(metrics),
-      tasks("router-task", options.task_threads, options.max_tasks),
-      dispatch("dispatch", /*num_threads=*/1, options.max_tasks),
+      preparation(options.preparation),
+      dispatch("dispatch", /*num_threads=*/1, kMaxDispatches),
       registry(MakeRegistryOptions(options, this->model)),
       dispatcher(MakeAdmissionOptions(options), std::move(policy), RandomUint64(), &dispatch) {
   registry.SetListener({.on_change = [this] { OnViewChange(); },
@@ -82,6 +83,8 @@ void RouterCore::ExportGauges() {
     }
     return total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total);
   });
+  add("baton_preparing_bytes", "Of requests that are read, rendered or tokenised, or wait for it.", {},
+      [this] { return static_cast<double>(preparation.bytes_reserved()); });
   add("baton_ready", "1 while this process takes work.", {}, [this] { return Ready().ok() ? 1.0 : 0.0; });
   add("baton_draining", "1 from SIGTERM to the end.", {}, [this] { return draining() ? 1.0 : 0.0; });
   if (options.vllm_metrics) AddVllmNames(model.name, metric_registry);
@@ -99,7 +102,7 @@ RouterCore::~RouterCore() {
   gauges_.clear();
   timers.Stop();
   dispatch.Stop();
-  tasks.Stop();
+  preparation.Stop();
 }
 
 absl::Status RouterCore::Ready() const {

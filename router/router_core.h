@@ -19,6 +19,7 @@
 #include "router/admission.h"
 #include "router/dispatcher.h"
 #include "router/landed_prompts.h"
+#include "router/preparation_pool.h"
 #include "router/prepared_request.h"
 #include "router/request_flow.h"
 #include "router/router_metrics.h"
@@ -39,9 +40,8 @@ struct RouterCoreOptions {
   FlowOptions flow;
   absl::Duration heartbeat = absl::Milliseconds(500);
   size_t max_request_bytes = 64 << 20;  // Of one client's request, in both APIs. What workers send has its own bounds.
-  int task_threads = 4;
+  PreparationOptions preparation;
   bool vllm_metrics = false;  // vLLM's names at /metrics as well.
-  size_t max_tasks = 4096;  // Prompts waiting to be prepared.
 };
 
 // What all requests share: the cluster, the queue, connections, timers. Everything here is thread-safe by itself.
@@ -78,7 +78,7 @@ class RouterCore {
   const ServedModel model;
   MetricRegistry* const metric_registry;
   RouterMetrics metrics;
-  TaskPool tasks;
+  PreparationPool preparation;
   TaskPool dispatch;  // One thread that starts what was granted: it waits for no prompt to be prepared.
   Timers timers;
   WorkerRegistry registry;

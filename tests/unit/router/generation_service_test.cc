@@ -324,7 +324,7 @@ TEST_F(GenerationServiceTest, FullQueueIsResourceExhausted) {
 
 TEST_F(GenerationServiceTest, GrantsDoNotWaitForPromptsToBePrepared) {
   RouterOptions options;
-  options.core.task_threads = 1;
+  options.core.preparation.num_threads = 1;
   StartRouter(options);
   AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .stall_after_tokens = 1});
@@ -338,7 +338,7 @@ TEST_F(GenerationServiceTest, GrantsDoNotWaitForPromptsToBePrepared) {
   }
   ASSERT_TRUE(WaitUntil([&] { return router_->core()->dispatcher.num_waiting() == 1; }));
   std::promise<void> prepared;
-  ASSERT_TRUE(router_->core()->tasks.Post([done = prepared.get_future().share()] { done.wait(); }));
+  ASSERT_TRUE(router_->core()->preparation.Post(1, [done = prepared.get_future().share()] { done.wait(); }).ok());
   contexts[0]->TryCancel();
   EXPECT_TRUE(decode->WaitForTokensSent(9));
   prepared.set_value();
