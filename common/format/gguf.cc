@@ -110,13 +110,19 @@ std::string GgufTypeName(const GgufValue& value) {
 }
 
 absl::StatusOr<std::shared_ptr<const GgufFile>> GgufFile::Open(absl::string_view path) {
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<GgufFile> file, OpenPart(path));
+  BATON_RETURN_IF_ERROR(file->AddParts());
+  return std::shared_ptr<const GgufFile>(std::move(file));
+}
+
+absl::StatusOr<std::shared_ptr<GgufFile>> GgufFile::OpenPart(absl::string_view path) {
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
   std::shared_ptr<GgufFile> file(new GgufFile());
   file->path_ = mapped->path();
   file->bytes_ = mapped->bytes();
   file->file_ = std::move(mapped);
   BATON_RETURN_IF_ERROR(GgufParser(file.get()).Run());
-  return std::shared_ptr<const GgufFile>(std::move(file));
+  return file;
 }
 
 absl::StatusOr<std::shared_ptr<const GgufFile>> GgufFile::Parse(std::span<const uint8_t> bytes,

@@ -51,6 +51,9 @@ struct GgufEntry {
 // file's size, without allocating from a count the file claims. Nothing in it is given a meaning but
 // `general.alignment`. Immutable; any thread. Views that it hands out live as long as it does.
 //
+// A model in parts ("NAME-00001-of-00003.gguf", as llama-gguf-split writes them) is one file here: the first part's metadata
+// and the tensors of all.
+//
 // The lookups name the key, the type wanted and the type found:
 //   NOT_FOUND         no such key.
 //   INVALID_ARGUMENT  another type, or a value outside the result's range.
@@ -64,14 +67,18 @@ class GgufFile {
 
   // Codes of MappedFile::Open, and INVALID_ARGUMENT for a file that is malformed ("model.gguf: byte 24: ...") or
   // FAILED_PRECONDITION for one that is well-formed but of a kind this reader does not know (version 1, big-endian, a
-  // tensor type without an implementation).
+  // tensor type without an implementation). Of a model in parts `path` is the first, the others are beside it:
+  //   NOT_FOUND         a part is missing (names it).
+  //   INVALID_ARGUMENT  `path` is not the first part or not named like one, or the parts contradict each other.
   static absl::StatusOr<std::shared_ptr<const GgufFile>> Open(absl::string_view path);
 
-  // The same over bytes that the caller keeps alive; `name` is what messages call the file.
+  // The same over bytes that the caller keeps alive; `name` is what messages call the file. Of a model in parts it is one
+  // part alone.
   static absl::StatusOr<std::shared_ptr<const GgufFile>> Parse(std::span<const uint8_t> bytes, absl::string_view name);
 
   const std::string& path() const { return path_; }
   uint32_t version() const { return version_; }
+  uint64_t num_parts() const { return 1 + more_parts_.size(); }  // That have been read.
   uint64_t alignment() const { return alignment_; }
   uint64_t data_offset() const { return data_offset_; }  // Of the first tensor byte, from the start of the file.
 
@@ -94,7 +101,7 @@ class GgufFile {
   absl::StatusOr<bool> GetBoolOr(absl::string_view key, bool fallback) const;
   absl::StatusOr<absl::string_view> GetStringOr(absl::string_view key, absl::string_view fallback) const;
 
-  std::span<const TensorView> tensors() const { return tensors_; }  // In file order.
+  std::span<const TensorView> tensors() const { return tensors_; }  // In file order, part by part.
   const TensorView* FindTensor(absl::string_view name) const;       // nullptr if absent.
 
  private:
@@ -103,8 +110,12 @@ class GgufFile {
 
   absl::Status TypeError(absl::string_view key, absl::string_view wanted, const GgufValue& found) const;
   absl::StatusOr<const GgufValue*> Require(absl::string_view key) const;
+  static absl::StatusOr<std::shared_ptr<GgufFile>> OpenPart(absl::string_view path);
+  absl::Status AddParts();
+  absl::Status AddPart(std::shared_ptr<const GgufFile> part, uint64_t index, uint64_t count);
 
   std::shared_ptr<const MappedFile> file_;  // Null for Parse.
+  std::vector<std::shared_ptr<const GgufFile>> more_parts_;
   std::string path_;
   std::span<const uint8_t> bytes_;
   uint32_t version_ = 0;

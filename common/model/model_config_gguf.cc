@@ -118,9 +118,8 @@ absl::StatusOr<ModelConfig> ReadConfig(const GgufFile& file) {
   BATON_ASSIGN_OR_RETURN(const absl::string_view name, file.GetString("general.architecture"));
   BATON_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(name, Container::kGguf));
   BATON_ASSIGN_OR_RETURN(const uint64_t splits, file.GetU64Or("split.count", 1));
-  if (splits > 1) {
-    return NotSupported(
-        absl::StrFormat("a file in %d parts (split.count; join them with llama-gguf-split --merge)", splits));
+  if (splits > 1 && splits != file.num_parts()) {
+    return NotSupported(absl::StrFormat("one part of a file in %d parts (split.count)", splits));
   }
   ModelConfig config;
   config.architecture = architecture->name;

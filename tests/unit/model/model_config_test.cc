@@ -339,7 +339,7 @@ TEST(ConfigFromGguf, BadValuesNameTheKey) {
       {[](GgufWriter* w) { w->SetString("general.architecture", "qwen3moe"); }, kUnsupported,
        "x.gguf: architecture \"qwen3moe\" is not supported; supported in GGUF files: llama, qwen2, qwen3"},
       {[](GgufWriter* w) { w->SetU32("llama.expert_count", 8); }, kUnsupported, "llama.expert_count 8"},
-      {[](GgufWriter* w) { w->SetU32("split.count", 2); }, kUnsupported, "a file in 2 parts (split.count"},
+      {[](GgufWriter* w) { w->SetU32("split.count", 2); }, kUnsupported, "one part of a file in 2 parts (split.count"},
       {[](GgufWriter* w) { w->SetString("llama.rope.scaling.type", "yarn"); }, kUnsupported,
        "llama.rope.scaling.type \"yarn\" is not supported"},
       {[](GgufWriter* w) { w->SetU32("llama.rope.dimension_count", 8); }, kUnsupported,
