@@ -36,6 +36,41 @@ TEST(ParseJson, OrderedKeepsTheOrder) {
   EXPECT_EQ(DumpJson(json), R"({"z":1,"a":2,"m":3})");
 }
 
+TEST(ParseJson, OrderedKeepsThePlaceAndTheLastValueOfANameThatComesTwice) {
+  for (const int count : {3, 15, 16, 17, 40}) {  // Few members and many are found in different ways.
+    std::string text = R"({"first":{"x":[1]})", expected = R"({"first":9)";
+    for (int i = 1; i < count; ++i) {
+      absl::StrAppend(&text, ",\"m", i, "\":{\"a\":", i, "}");
+      absl::StrAppend(&expected, ",\"m", i, "\":{\"a\":", i, "}");
+    }
+    absl::StrAppend(&text, R"(,"first":9,"last":[{},[]],"m1":{"a":1}})");
+    absl::StrAppend(&expected, R"(,"last":[{},[]]})");
+    ASSERT_OK_AND_ASSIGN(const nlohmann::ordered_json json, ParseOrderedJson(text));
+    EXPECT_EQ(DumpJson(json), expected);
+  }
+}
+
+// What takes time squared in the members of an object takes hours here.
+TEST(ParseJson, ObjectsMayHaveMillionsOfMembers) {
+  constexpr int kMembers = 1000000;
+  std::string text = "{";
+  for (int i = 0; i < kMembers; ++i) absl::StrAppend(&text, i > 0 ? "," : "", "\"", i, "\":", i);
+  text += "}";
+  ASSERT_OK_AND_ASSIGN(const nlohmann::ordered_json ordered, ParseOrderedJson(text));
+  ASSERT_EQ(ordered.size(), size_t{kMembers});
+  EXPECT_EQ(ordered.back(), kMembers - 1);
+  ASSERT_OK_AND_ASSIGN(const nlohmann::json sorted, ParseJson(text));
+  EXPECT_EQ(sorted.size(), size_t{kMembers});
+}
+
+TEST(ParseJson, OrderedErrorsNameTheByte) {
+  EXPECT_THAT(ParseOrderedJson(""), StatusIs(kInvalid, HasSubstr("at byte 0: ")));
+  EXPECT_THAT(ParseOrderedJson("{\"a\": tru}"), StatusIs(kInvalid, HasSubstr("at byte 9: ")));
+  EXPECT_THAT(ParseOrderedJson("{\"a\":1,}"), StatusIs(kInvalid, HasSubstr("at byte 7: ")));
+  EXPECT_THAT(ParseOrderedJson("[1e999]"), StatusIs(kInvalid, HasSubstr("invalid JSON at byte")));
+  EXPECT_THAT(ParseOrderedJson("[1] [2]"), StatusIs(kInvalid, HasSubstr("at byte 4: ")));
+}
+
 // B16: memory stays flat however deep the nesting is.
 TEST(ParseJson, DeepNestingIsRefusedBeforeAnythingIsBuilt) {
   EXPECT_TRUE(ParseJson(Repeat("[", 64) + Repeat("]", 64)).ok());
