@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/backend/create_backend.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
 #include "common/backend/cpu/cpu_backend.h"
 #include "common/backend/cpu/kernels.h"
@@ -53,7 +55,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, c
     BATON_ASSIGN_OR_RETURN(const cpu::Kernels* kernels, ChooseKernels(options.isa));
     BATON_ASSIGN_OR_RETURN(const CpuPrecision precision, ChoosePrecision(options.activations));
     BATON_ASSIGN_OR_RETURN(const CpuMatmul matmul, ChooseMatmul(options.matmul));
-    return std::make_unique<CpuBackend>(kernels, num_threads, precision, matmul);
+    std::unique_ptr<cpu::PackCache> cache;
+    if (!options.cache_dir.empty()) cache = std::make_unique<cpu::PackCache>(options.cache_dir, options.cache_bytes);
+    return std::make_unique<CpuBackend>(kernels, num_threads, precision, matmul, std::move(cache));
   }
   if (name == "cuda") return absl::FailedPreconditionError("this build has no CUDA backend");
   return absl::InvalidArgumentError(absl::StrFormat("backend \"%s\" is not one of cpu, reference, cuda", name));

@@ -2,6 +2,7 @@
 #ifndef BATON_COMMON_BACKEND_CREATE_BACKEND_H_
 #define BATON_COMMON_BACKEND_CREATE_BACKEND_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,10 @@ struct BackendOptions {
   // "onednn-bf16", "onednn-f32": oneDNN at fixed panels of 64 rows, for prefill workers on CPUs where it is faster (AMX). Part
   // of the numerics id.
   std::string matmul;
+  // "cpu" only: folder where weights packed for the int8 kernels are kept for the next start; empty keeps none. At most
+  // cache_bytes of files, the least recently used go first.
+  std::string cache_dir;
+  uint64_t cache_bytes = uint64_t{64} << 30;
 };
 
 // `name`: "cpu" (serves), "reference" (plain fp32, slow) or "cuda".

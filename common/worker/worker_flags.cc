@@ -12,7 +12,8 @@
 
 ABSL_FLAG(std::string, model, "", "GGUF file, or Hugging Face folder with config.json and safetensors.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
-ABSL_FLAG(std::string, cache_dir, "", "Folder for packed weights. Nothing is kept there yet: weights are packed at every start.");
+ABSL_FLAG(std::string, cache_dir, "", "Folder where packed weights are kept for the next start, shared by this machine's workers; empty keeps none.");
+ABSL_FLAG(baton::ByteSize, cache_size, {int64_t{64} << 30}, "Of --cache-dir at most; the least recently used weights go first.");
 
 ABSL_FLAG(std::string, id, "", "Name of this worker; empty draws one.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT of the gRPC services; port 0 takes a free one.");
@@ -104,7 +105,7 @@ absl::Status ApplyLogging(internal::WorkerRole role) {
 
 std::vector<ConfigGroup> WorkerFlagGroups() {
   return {
-      {"Model", {"model", "served_model_name", "cache_dir"}},
+      {"Model", {"model", "served_model_name", "cache_dir", "cache_size"}},
       {"Cluster", {"id", "listen", "advertise", "router", "status", "vllm_metrics", "transport"}},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
       {"Compute", {"device", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
@@ -131,9 +132,8 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.backend.isa = absl::GetFlag(FLAGS_isa);
   options.backend.activations = absl::GetFlag(FLAGS_activations);
   options.backend.matmul = absl::GetFlag(FLAGS_matmul);
-  if (!absl::GetFlag(FLAGS_cache_dir).empty()) {
-    BATON_LOG(WARNING) << "--cache-dir " << absl::GetFlag(FLAGS_cache_dir) << ": packed weights are not kept yet";
-  }
+  options.backend.cache_dir = absl::GetFlag(FLAGS_cache_dir);
+  options.backend.cache_bytes = static_cast<uint64_t>(absl::GetFlag(FLAGS_cache_size).bytes);
   if (absl::GetFlag(FLAGS_nice) != -1) options.compute_nice = absl::GetFlag(FLAGS_nice);
   options.engine.max_step_rows = absl::GetFlag(FLAGS_chunk_tokens);
   options.engine.panel_rows = absl::GetFlag(FLAGS_panel_rows);

@@ -67,7 +67,7 @@ ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or reference (plain fp32, slow
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of each worker's KV pool; auto divides half of what the cgroup leaves.");
 ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the model's.");
 ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16 or f32.");
-ABSL_FLAG(std::string, cache_dir, "", "Folder for packed weights. Nothing is kept there yet: weights are packed at every start.");
+ABSL_FLAG(std::string, cache_dir, "", "Folder where packed weights are kept for the next start, shared by the workers; empty keeps none.");
 ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, max_running, 64, "Sequences per decode step.");
 ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts that begin alike.");

@@ -35,10 +35,11 @@ void ForRowBlocks(int64_t num_rows, Body&& body) {
 }  // namespace
 
 CpuBackend::CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPrecision& precision,
-                       CpuMatmul matmul)
+                       CpuMatmul matmul, std::unique_ptr<cpu::PackCache> pack_cache)
     : kernels_(*kernels),
       precision_(precision),
       matmul_(matmul),
+      pack_cache_(std::move(pack_cache)),
       pool_(num_threads),
       linear_(kernels, &pool_),
       attention_(kernels, &pool_, &linear_) {}
@@ -108,7 +109,7 @@ absl::Status CpuBackend::Reserve(const LayerShape& shape, int max_rows) {
 absl::StatusOr<PackedMatrix> CpuBackend::Pack(std::span<const TensorView> parts, const PackOptions& options) {
   const bool one_dnn = matmul_ != CpuMatmul::kInt8 && options.for_prefill;
   BATON_ASSIGN_OR_RETURN(Matrix matrix, one_dnn ? cpu::PackMatrixForOneDnn(parts, matmul_ == CpuMatmul::kOneDnnBf16)
-                                                : cpu::PackMatrix(parts));
+                                                : cpu::PackMatrix(parts, pack_cache_.get()));
   size_t most = slice_scratch_bytes_;
   while (most < matrix.slice_scratch_bytes() &&
          !slice_scratch_bytes_.compare_exchange_weak(most, matrix.slice_scratch_bytes())) {

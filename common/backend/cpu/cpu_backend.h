@@ -12,6 +12,7 @@
 #include "common/backend/cpu/kernels.h"
 #include "common/backend/cpu/linear.h"
 #include "common/backend/cpu/matrix.h"
+#include "common/backend/cpu/pack_cache.h"
 #include "common/backend/cpu/rope_table.h"
 #include "common/backend/cpu/thread_pool.h"
 
@@ -40,8 +41,9 @@ struct CpuPrecision {
 // compute threads. One thread at a time, except for Pack, PackTable and PackVector (any thread, concurrently).
 class CpuBackend : public Backend {
  public:
-  // `kernels` is one of cpu::FindKernels; num_threads >= 1, the caller included.
-  CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPrecision& precision, CpuMatmul matmul);
+  // `kernels` is one of cpu::FindKernels; num_threads >= 1, the caller included; `pack_cache` keeps packed weights, or is null.
+  CpuBackend(const cpu::Kernels* kernels, int num_threads, const CpuPrecision& precision, CpuMatmul matmul,
+             std::unique_ptr<cpu::PackCache> pack_cache);
 
   std::string numerics_id() const override;
   std::string description() const override;
@@ -70,6 +72,7 @@ class CpuBackend : public Backend {
   const cpu::Kernels& kernels_;
   const CpuPrecision precision_;
   const CpuMatmul matmul_;
+  const std::unique_ptr<cpu::PackCache> pack_cache_;
   std::atomic<size_t> slice_scratch_bytes_{0};  // The most that any packed matrix wants per thread.
   cpu::ThreadPool pool_;
   cpu::LinearRunner linear_;

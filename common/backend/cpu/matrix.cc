@@ -25,7 +25,7 @@ bool SameForm(const TensorView& a, const TensorView& b) {
 
 }  // namespace
 
-absl::StatusOr<Matrix> PackMatrix(std::span<const TensorView> parts) {
+absl::StatusOr<Matrix> PackMatrix(std::span<const TensorView> parts, PackCache* cache) {
   BATON_ASSIGN_OR_RETURN(const StackedShape shape, CheckMatrices(parts));
   Matrix matrix;
   matrix.in = shape.columns;
@@ -36,13 +36,13 @@ absl::StatusOr<Matrix> PackMatrix(std::span<const TensorView> parts) {
     MatrixSegment segment;
     segment.out_begin = matrix.out;
     if (FormatOf(run.front()).has_value()) {
-      BATON_ASSIGN_OR_RETURN(PackedQuant packed, PackQuant(run));
+      BATON_ASSIGN_OR_RETURN(PackedQuant packed, PackQuant(run, cache));
       matrix.out += packed.matrix.out;
       matrix.bytes += packed.bytes();
       matrix.has_quant = true;
       segment.packed = std::move(packed);
     } else {
-      BATON_ASSIGN_OR_RETURN(PackedFloat packed, PackFloat(run));
+      BATON_ASSIGN_OR_RETURN(PackedFloat packed, PackFloat(run, cache));
       matrix.out += packed.matrix.out;
       matrix.bytes += packed.bytes();
       matrix.has_float = true;

@@ -52,9 +52,10 @@ struct Matrix {
   size_t slice_scratch_bytes() const;
 };
 
-// Packs `parts`, stacked along their rows, from the file's own values. Neighbours of one form become one segment. Any thread.
+// Packs `parts`, stacked along their rows, from the file's own values. Neighbours of one form become one segment.
+// `cache`: see PackQuant. Any thread.
 //   INVALID_ARGUMENT  see CheckMatrices (common/backend/packing.h).
-absl::StatusOr<Matrix> PackMatrix(std::span<const TensorView> parts);
+absl::StatusOr<Matrix> PackMatrix(std::span<const TensorView> parts, PackCache* cache = nullptr);
 
 // The same for oneDNN: weights dequantised, then kept as bf16 or fp32. Any thread.
 //   FAILED_PRECONDITION  oneDNN cannot do this on this CPU.

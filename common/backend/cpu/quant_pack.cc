@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/backend/cpu/quant_blocks.h"
 #include "common/base/half.h"
@@ -116,6 +117,62 @@ int64_t TotalRows(std::span<const TensorView> parts) {
 
 int64_t FloatBytes(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
 
+// Fills `memory` from the cache, or by `pack` into new memory, which the cache then keeps.
+template <typename Pack>
+absl::Status FindOrPack(PackCache* cache, absl::string_view form, std::span<const TensorView> parts, size_t bytes,
+                        std::shared_ptr<uint8_t[]>* memory, Pack&& pack) {
+  const std::string key = cache == nullptr ? "" : PackCache::KeyOf(form, parts);
+  if (cache != nullptr) *memory = cache->Find(key, bytes);
+  if (*memory != nullptr) return absl::OkStatus();
+  *memory = AllocateAligned(bytes);
+  if (*memory == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrFormat("no memory for %d bytes of weights", bytes));
+  }
+  BATON_RETURN_IF_ERROR(pack(memory->get()));
+  if (cache != nullptr) cache->Keep(key, {memory->get(), bytes});
+  return absl::OkStatus();
+}
+
+// Into zeroed memory.
+void FillQuant(std::span<const TensorView> parts, const FormatTraits& traits, uint8_t* memory) {
+  const int64_t in = parts[0].shape[1];
+  std::vector<IntegerGroup> groups(static_cast<size_t>(in / 32));
+  int64_t row = 0;
+  for (const TensorView& part : parts) {
+    const int64_t row_bytes = static_cast<int64_t>(part.bytes) / part.shape[0];
+    for (int64_t r = 0; r < part.shape[0]; ++r, ++row) {
+      DecodeRow(part.type, part.data + r * row_bytes, in, groups.data());
+      uint8_t* record = memory + (row / 16) * (in / 32) * traits.record_bytes();
+      for (const IntegerGroup& group : groups) {
+        StoreGroup32(traits, group, record, static_cast<int>(row % 16));
+        record += traits.record_bytes();
+      }
+    }
+  }
+}
+
+absl::Status FillFloat(std::span<const TensorView> parts, FloatType type, uint8_t* memory) {
+  const int64_t in = parts[0].shape[1], element = FloatBytes(type);
+  std::vector<uint8_t> line(static_cast<size_t>(in * 4));
+  int64_t row = 0;
+  for (const TensorView& part : parts) {
+    const size_t row_bytes = part.shape[0] == 0 ? 0 : part.bytes / static_cast<size_t>(part.shape[0]);
+    for (int64_t r = 0; r < part.shape[0]; ++r, ++row) {
+      const std::span<const uint8_t> from = part.span().subspan(static_cast<size_t>(r) * row_bytes, row_bytes);
+      if (type == FloatType::kF32) {
+        BATON_RETURN_IF_ERROR(Dequantize(part.type, from, in, reinterpret_cast<float*>(line.data())));
+      } else {
+        std::memcpy(line.data(), from.data(), row_bytes);
+      }
+      uint8_t* to = memory + ((row / 16) * in * 16 + row % 16) * element;
+      for (int64_t k = 0; k < in; ++k) {
+        std::memcpy(to + k * 16 * element, line.data() + k * element, static_cast<size_t>(element));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 size_t PackedFloat::bytes() const {
@@ -150,7 +207,7 @@ std::optional<QuantFormat> QuantFormatFor(GgmlType type) {
   }
 }
 
-absl::StatusOr<PackedQuant> PackQuant(std::span<const TensorView> parts) {
+absl::StatusOr<PackedQuant> PackQuant(std::span<const TensorView> parts, PackCache* cache) {
   BATON_RETURN_IF_ERROR(CheckParts(parts));
   const std::optional<QuantFormat> format = QuantFormatFor(parts[0].type);
   for (const TensorView& part : parts) {
@@ -168,28 +225,16 @@ absl::StatusOr<PackedQuant> PackQuant(std::span<const TensorView> parts) {
   const FormatTraits traits = TraitsOfFormat(*format);
   PackedQuant packed;
   packed.matrix = {*format, out, in, (out + 15) / 16, traits.record_bytes(), nullptr};
-  packed.memory = AllocateAligned(packed.bytes());
-  if (packed.memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrFormat("no memory for %d bytes of weights", packed.bytes()));
-  }
+  BATON_RETURN_IF_ERROR(FindOrPack(cache, absl::StrCat("quant ", static_cast<int>(*format)), parts, packed.bytes(), &packed.memory,
+                                   [&](uint8_t* memory) {
+                                     FillQuant(parts, traits, memory);
+                                     return absl::OkStatus();
+                                   }));
   packed.matrix.data = packed.memory.get();
-  std::vector<IntegerGroup> groups(static_cast<size_t>(in / 32));
-  int64_t row = 0;
-  for (const TensorView& part : parts) {
-    const int64_t row_bytes = static_cast<int64_t>(part.bytes) / part.shape[0];
-    for (int64_t r = 0; r < part.shape[0]; ++r, ++row) {
-      DecodeRow(part.type, part.data + r * row_bytes, in, groups.data());
-      uint8_t* record = packed.memory.get() + (row / 16) * (in / 32) * traits.record_bytes();
-      for (const IntegerGroup& group : groups) {
-        StoreGroup32(traits, group, record, static_cast<int>(row % 16));
-        record += traits.record_bytes();
-      }
-    }
-  }
   return packed;
 }
 
-absl::StatusOr<PackedFloat> PackFloat(std::span<const TensorView> parts) {
+absl::StatusOr<PackedFloat> PackFloat(std::span<const TensorView> parts, PackCache* cache) {
   BATON_RETURN_IF_ERROR(CheckParts(parts));
   FloatType type = FloatType::kF32;
   if (parts[0].type == GgmlType::kF16) type = FloatType::kF16;
@@ -200,29 +245,9 @@ absl::StatusOr<PackedFloat> PackFloat(std::span<const TensorView> parts) {
   const int64_t in = parts[0].shape[1], out = TotalRows(parts);
   PackedFloat packed;
   packed.matrix = {type, out, in, (out + 15) / 16, nullptr};
-  packed.memory = AllocateAligned(packed.bytes());
-  if (packed.memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrFormat("no memory for %d bytes of weights", packed.bytes()));
-  }
+  BATON_RETURN_IF_ERROR(FindOrPack(cache, absl::StrCat("float ", static_cast<int>(type)), parts, packed.bytes(), &packed.memory,
+                                   [&](uint8_t* memory) { return FillFloat(parts, type, memory); }));
   packed.matrix.data = packed.memory.get();
-  const int64_t element = FloatBytes(type);
-  std::vector<uint8_t> line(static_cast<size_t>(in * 4));
-  int64_t row = 0;
-  for (const TensorView& part : parts) {
-    const size_t row_bytes = part.shape[0] == 0 ? 0 : part.bytes / static_cast<size_t>(part.shape[0]);
-    for (int64_t r = 0; r < part.shape[0]; ++r, ++row) {
-      const std::span<const uint8_t> from = part.span().subspan(static_cast<size_t>(r) * row_bytes, row_bytes);
-      if (type == FloatType::kF32) {
-        BATON_RETURN_IF_ERROR(Dequantize(part.type, from, in, reinterpret_cast<float*>(line.data())));
-      } else {
-        std::memcpy(line.data(), from.data(), row_bytes);
-      }
-      uint8_t* to = packed.memory.get() + ((row / 16) * in * 16 + row % 16) * element;
-      for (int64_t k = 0; k < in; ++k) {
-        std::memcpy(to + k * 16 * element, line.data() + k * element, static_cast<size_t>(element));
-      }
-    }
-  }
   return packed;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/backend/cpu/kernels.h"
+#include "common/backend/cpu/pack_cache.h"
 #include "common/format/ggml_types.h"
 #include "common/format/tensor.h"
 
@@ -30,12 +31,13 @@ struct PackedFloat {
 std::optional<QuantFormat> QuantFormatFor(GgmlType type);
 
 // Packs `parts`, stacked along their rows, from the file's own values, never rounded again. All parts have the same
-// number of columns and types of one QuantFormat (PackQuant) or are anything that Dequantize reads (PackFloat).
+// number of columns and types of one QuantFormat (PackQuant) or are anything that Dequantize reads (PackFloat). With a
+// `cache` the result is looked for there first, and kept there; nobody writes to the memory afterwards.
 //   INVALID_ARGUMENT  parts that do not fit together, a column count that is no multiple of 32 (PackQuant), a data size
 //                     that does not match the shape.
-absl::StatusOr<PackedQuant> PackQuant(std::span<const TensorView> parts);
+absl::StatusOr<PackedQuant> PackQuant(std::span<const TensorView> parts, PackCache* cache = nullptr);
 // F16 and BF16 parts of one type stay 16-bit; anything else becomes fp32.
-absl::StatusOr<PackedFloat> PackFloat(std::span<const TensorView> parts);
+absl::StatusOr<PackedFloat> PackFloat(std::span<const TensorView> parts, PackCache* cache = nullptr);
 
 // Row `row` of the packed matrix as fp32: exactly what Dequantize gives for the file's row, up to the rounding of
 // d q + m (symmetric formats: exact).

@@ -3,6 +3,7 @@
 add_library(baton_test_kernels STATIC kernels_test_support.cc)
 target_link_libraries(baton_test_kernels PUBLIC baton_cpu_kernels baton_test_support GTest::gtest)
 baton_test(backend_linear_quant_test SRCS linear_quant_test.cc DEPS baton_test_kernels)
+baton_test(backend_pack_cache_test SRCS pack_cache_test.cc DEPS baton_test_kernels)
 baton_test(backend_attention_kernels_test SRCS attention_kernels_test.cc DEPS baton_test_kernels)
 baton_test(backend_row_kernels_test SRCS row_kernels_test.cc DEPS baton_test_kernels)
 baton_test(backend_thread_pool_test SRCS thread_pool_test.cc DEPS baton_cpu_kernels)
