@@ -80,6 +80,13 @@ DecodeHandoff::Actions DecodeHandoff::OnOpen(int n, const PeerId& writer, bool m
 DecodeHandoff::Actions DecodeHandoff::OnManifest(int n, const PeerId& writer, const absl::Status& verified) {
   // A manifest comes after the writer's last write, so it ends the writer of that attempt wherever its blocks are.
   if (state_ != State::kLanding || n != attempt_) return OnWriterGone(writer, n);
+  if (writer_.has_value() && !(*writer_ == writer)) {
+    // It was denied. The blocks are the other one's, who may write on: nothing runs in them.
+    return {{.kind = Kind::kSendFailed,
+             .attempt = n,
+             .status = absl::AbortedError(absl::StrCat("attempt ", n, " is being written by ", writer_->worker, ", and ",
+                                                       writer.worker, " sent its manifest"))}};
+  }
   Actions actions;
   writer_.reset();
   two_sided_.reset();

@@ -2,52 +2,43 @@
 #include "common/kv_transfer/link_sender.h"
 
 #include <algorithm>
-#include <atomic>
-#include <deque>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/kv_transfer/layout_conversion.h"
+#include "common/kv_transfer/link_sender_transfer.h"
 
 namespace baton {
 
-class KvSender::Transfer {
- public:
-  explicit Transfer(SendJob j) : job(std::move(j)) {}
+namespace {
 
-  // Sender thread only, after Begin.
-  SendJob job;
-  std::vector<BlockId> blocks;
-  // The link that the job began on: the rest of it over another one would leave a hole.
-  std::shared_ptr<KvLink> link;
-  std::optional<LinkGrant> grant;
-  MonotonicTime grant_deadline = absl::InfiniteDuration();
-  std::deque<LinkSender::Command> deferred;  // Until the grant is here.
-  std::vector<int> pushed_end, sent_end;     // Per layer, in tokens.
-  std::vector<FrameRecord> records;
-  SendStats stats;
-  bool ended = false;
+// After a one-sided link broke: how soon the first Hello is tried again, how long at most between two, and how often.
+constexpr absl::Duration kFirstHello = absl::Milliseconds(100);
+constexpr absl::Duration kMaxHello = absl::Seconds(10);
+constexpr int kMaxHellos = 12;
 
-  std::atomic<bool> cancelled{false};  // By this process.
-  std::atomic<bool> fenced{false};     // By the peer's Abort.
-};
+absl::Status StoppedError() { return absl::UnavailableError("KV sender is shutting down"); }
+
+}  // namespace
 
 LinkSender::LinkSender(const LinkSenderOptions& options, const KvPool* pool, KvLinkFactory make_link)
     : options_(options),
       pool_(pool),
       make_link_(std::move(make_link)),
       commands_(1 << 20),
-      thread_("kv-send", [this] { Run(); }) {}
+      thread_(options.own_thread ? Thread("kv-send", [this] { Run(); }) : Thread()) {}
 
 LinkSender::~LinkSender() { Stop(); }
 
 void LinkSender::Stop() {
   commands_.Close();
   thread_.Join();
-  EndOpen(absl::UnavailableError("KV sender is shutting down"), /*of_this_link_only=*/false);
+  EndOpen(StoppedError(), /*of_this_link_only=*/false);
+  while (const std::optional<Command> command = commands_.TryPop()) {
+    if (command->transfer != nullptr) End(*command->transfer, StoppedError());
+  }
   CloseLink(options_.transfer_timeout);
 }
 
@@ -56,12 +47,22 @@ void LinkSender::Stop() {
 std::shared_ptr<KvSender::Transfer> LinkSender::Begin(SendJob job) {
   const auto key = std::make_pair(job.transfer, job.attempt);
   auto transfer = std::make_shared<Transfer>(std::move(job));
+  Command command{Command::Kind::kBegin, transfer};
   {
     MutexLock lock(&mutex_);
-    open_[key] = transfer;
+    // Answers are told apart by these names.
+    if (!open_.emplace(key, transfer).second) {
+      command.status = absl::AbortedError(absl::StrCat("attempt ", key.second, " of transfer ", key.first.ToString(),
+                                                       " is being sent already"));
+    }
   }
-  commands_.ForcePush({Command::Kind::kBegin, transfer});
+  if (!commands_.ForcePush(std::move(command))) End(*transfer, StoppedError());
   return transfer;
+}
+
+size_t LinkSender::num_open() const {
+  MutexLock lock(&mutex_);
+  return open_.size();
 }
 
 void LinkSender::SetBlocks(const std::shared_ptr<Transfer>& transfer, std::vector<BlockId> blocks) {
@@ -77,7 +78,7 @@ void LinkSender::Finish(const std::shared_ptr<Transfer>& transfer, Manifest mani
   commands_.ForcePush({.kind = Command::Kind::kFinish,
                        .transfer = transfer,
                        .manifest = std::move(manifest),
-                       .enqueued = Clock::Real()->Now()});
+                       .enqueued = options_.clock->Now()});
 }
 
 void LinkSender::Cancel(const std::shared_ptr<Transfer>& transfer) {
@@ -89,7 +90,7 @@ void LinkSender::OnAnswer(const TransferId& id, int attempt, Command command) {
   {
     MutexLock lock(&mutex_);
     const auto it = open_.find({id, attempt});
-    if (it != open_.end()) command.transfer = it->second.lock();
+    if (it != open_.end()) command.transfer = it->second;
   }
   if (command.transfer == nullptr) return;
   if (command.kind == Command::Kind::kCancel) command.transfer->fenced.store(true);
@@ -100,26 +101,36 @@ void LinkSender::OnAnswer(const TransferId& id, int attempt, Command command) {
 
 void LinkSender::Run() {
   while (!commands_.closed()) {
-    MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(10);
+    const MonotonicTime now = options_.clock->Now();
+    MonotonicTime deadline = now + absl::Seconds(10);
     for (const auto& transfer : waiting_) deadline = std::min(deadline, transfer->grant_deadline);
-    if (std::optional<Command> command = commands_.Pop(deadline - Clock::Real()->Now())) Handle(*std::move(command));
-    if (!waiting_.empty()) EndLateWaiters();
-    if (link_ == nullptr || commands_.size() > 0) continue;
-    const absl::Status flushed = link_->Flush([this] {
-      return commands_.size() > 0 || commands_.closed() ? absl::CancelledError("there is more to do") : absl::OkStatus();
-    });
-    if (!flushed.ok() && !absl::IsCancelled(flushed)) {
-      EndOpen(flushed, /*of_this_link_only=*/true);
-      CloseLink(absl::ZeroDuration());
-    }
+    if (hello_due_) deadline = std::min(deadline, next_hello_);
+    Work(commands_.Pop(deadline - now));
   }
+}
+
+bool LinkSender::Step() {
+  std::optional<Command> command = commands_.TryPop();
+  const bool any = command.has_value();
+  Work(std::move(command));
+  return any;
+}
+
+void LinkSender::Work(std::optional<Command> command) {
+  if (command.has_value()) Handle(*std::move(command));
+  if (!waiting_.empty()) EndLateWaiters();
+  if (hello_due_ && !commands_.closed()) SayHelloAgain();
+  if (link_ == nullptr || commands_.size() > 0) return;
+  const absl::Status flushed = link_->Flush([this] {
+    return commands_.size() > 0 || commands_.closed() ? absl::CancelledError("there is more to do") : absl::OkStatus();
+  });
+  if (!flushed.ok() && !absl::IsCancelled(flushed)) BreakLink(flushed);
 }
 
 void LinkSender::Handle(Command command) {
   if (command.kind == Command::Kind::kLinkClosed) {
     if (link_ == nullptr || command.link_number != link_number_) return;
-    EndOpen(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, " was closed by the peer")), true);
-    return CloseLink(absl::ZeroDuration());
+    return BreakLink(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, " was closed by the peer")));
   }
   const std::shared_ptr<Transfer> transfer = command.transfer;
   if (transfer->ended) return;
@@ -141,6 +152,7 @@ void LinkSender::Handle(Command command) {
 
 void LinkSender::HandleOf(const std::shared_ptr<Transfer>& transfer, Command& command) {
   absl::Status status = Interrupted(*transfer);
+  if (status.ok() && command.kind == Command::Kind::kBegin) status = command.status;
   if (status.ok()) {
     status = command.kind == Command::Kind::kBegin ? BeginTransfer(transfer) : Do(*transfer, command);
   }
@@ -148,8 +160,7 @@ void LinkSender::HandleOf(const std::shared_ptr<Transfer>& transfer, Command& co
   End(*transfer, status);
   // A link that takes nothing, or is broken, is of no use to the next job either.
   if (link_ != nullptr && link_ == transfer->link && (absl::IsDeadlineExceeded(status) || !link_->alive())) {
-    EndOpen(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, ": ", status.message())), true);
-    CloseLink(absl::ZeroDuration());
+    BreakLink(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, ": ", status.message())));
   }
 }
 
@@ -179,12 +190,12 @@ absl::Status LinkSender::Do(Transfer& transfer, Command& command) {
 absl::Status LinkSender::Interrupted(const Transfer& transfer) const {
   if (transfer.cancelled.load()) return absl::CancelledError("transfer was cancelled");
   if (transfer.fenced.load()) return absl::AbortedError("decode fenced this attempt");
-  if (commands_.closed()) return absl::UnavailableError("KV sender is shutting down");
+  if (commands_.closed()) return StoppedError();
   return absl::OkStatus();
 }
 
 void LinkSender::EndLateWaiters() {
-  const MonotonicTime now = Clock::Real()->Now();
+  const MonotonicTime now = options_.clock->Now();
   for (const auto& transfer : std::vector(waiting_)) {
     if (transfer->ended || transfer->grant_deadline > now) continue;
     End(*transfer, absl::DeadlineExceededError(absl::StrCat("decode at ", options_.address, " gave no grant for ",
@@ -199,9 +210,7 @@ void LinkSender::EndOpen(const absl::Status& status, bool of_this_link_only) {
   std::vector<std::shared_ptr<Transfer>> open;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [key, weak] : open_) {
-      if (auto transfer = weak.lock()) open.push_back(std::move(transfer));
-    }
+    for (const auto& [key, transfer] : open_) open.push_back(transfer);
   }
   for (const auto& transfer : open) {
     if (!of_this_link_only || (transfer->link != nullptr && transfer->link == link_)) End(*transfer, status);
@@ -209,8 +218,7 @@ void LinkSender::EndOpen(const absl::Status& status, bool of_this_link_only) {
 }
 
 void LinkSender::End(Transfer& transfer, absl::Status status) {
-  if (transfer.ended) return;
-  transfer.ended = true;
+  if (transfer.ended.exchange(true)) return;
   if (transfer.link != nullptr && transfer.link == link_ && !status.ok()) {
     // Everything of this attempt was written by this thread, so that the copying has ended here.
     link_->Settle();
@@ -220,7 +228,9 @@ void LinkSender::End(Transfer& transfer, absl::Status status) {
   transfer.deferred.clear();
   {
     MutexLock lock(&mutex_);
-    open_.erase({transfer.job.transfer, transfer.job.attempt});
+    const auto it = open_.find({transfer.job.transfer, transfer.job.attempt});
+    // Not that of another job of the same name.
+    if (it != open_.end() && it->second.get() == &transfer) open_.erase(it);
   }
   auto on_done = std::move(transfer.job.on_done);
   if (on_done) on_done(status, transfer.stats);
@@ -242,19 +252,42 @@ absl::Status LinkSender::BeginTransfer(const std::shared_ptr<Transfer>& transfer
   transfer->pushed_end.assign(static_cast<size_t>(target_.num_layers), transfer->job.first_token);
   transfer->sent_end = transfer->pushed_end;
   if (TransportOf(kind()).one_sided) {
-    transfer->grant_deadline = Clock::Real()->Now() + options_.transfer_timeout;
+    transfer->grant_deadline = options_.clock->Now() + options_.transfer_timeout;
     waiting_.push_back(transfer);
   }
+  asked_ = true;
   return link_->SendOpen(transfer->job.transfer, transfer->job.attempt);
 }
 
 absl::Status LinkSender::EnsureLink() {
   if (link_ != nullptr && link_->alive()) return absl::OkStatus();
-  if (link_ != nullptr) EndOpen(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, " broke")), true);
-  CloseLink(absl::ZeroDuration());
+  if (link_ != nullptr) BreakLink(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, " broke")));
   const absl::Status status = OpenLink();
   if (!status.ok()) CloseLink(absl::ZeroDuration());
   return status;
+}
+
+void LinkSender::BreakLink(const absl::Status& status) {
+  EndOpen(status, /*of_this_link_only=*/true);
+  if (TransportOf(kind()).one_sided && asked_) {
+    hello_due_ = true;
+    num_hellos_failed_ = 0;
+    next_hello_ = options_.clock->Now() + kFirstHello;
+  }
+  CloseLink(absl::ZeroDuration());
+}
+
+void LinkSender::SayHelloAgain() {
+  const MonotonicTime now = options_.clock->Now();
+  if (now < next_hello_) return;
+  const absl::Status status = EnsureLink();
+  if (!hello_due_) return;
+  if (++num_hellos_failed_ < kMaxHellos) {
+    next_hello_ = options_.clock->Now() + std::min(kMaxHello, kFirstHello * (1 << num_hellos_failed_));
+    return;
+  }
+  hello_due_ = false;  // Most likely it has ended. The next job says Hello all the same.
+  BATON_LOG(WARNING) << "after a broken link no new one could be opened: " << status.message();
 }
 
 absl::Status LinkSender::OpenLink() {
@@ -272,6 +305,7 @@ absl::Status LinkSender::OpenLink() {
   auto hello = link_->Open({options_.self, options_.compatibility}, options_.connect_timeout);
   if (!hello.ok()) return Annotate(hello.status(), absl::StrCat("KV link to ", options_.address));
   peer_ = *std::move(hello);
+  asked_ = hello_due_ = false;
   if (peer_.compatibility.model_fingerprint != options_.compatibility.model_fingerprint) {
     return absl::FailedPreconditionError(absl::StrCat("model mismatch: peer ", peer_.compatibility.model_fingerprint,
                                                       ", local ", options_.compatibility.model_fingerprint));
@@ -348,7 +382,7 @@ absl::Status LinkSender::FinishTransfer(Transfer& transfer, Command& command) {
   manifest.checksum = ManifestChecksum(transfer.records, manifest);
   BATON_RETURN_IF_ERROR(link_->SendManifest(transfer.job.transfer, transfer.job.attempt, manifest,
                                             [this, &transfer] { return Interrupted(transfer); }));
-  transfer.stats.tail_ms = ToMs(Clock::Real()->Now() - command.enqueued);
+  transfer.stats.tail_ms = ToMs(options_.clock->Now() - command.enqueued);
   End(transfer, absl::OkStatus());
   return absl::OkStatus();
 }

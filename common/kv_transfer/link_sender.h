@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ struct LinkSenderOptions {
   absl::Duration connect_timeout = absl::Seconds(2);
   size_t max_frame_bytes = 1 << 20;  // Payload of a frame; at least one block's part of a layer.
   bool checksum_frames = true;       // False: for measuring what they cost. No receiver that serves takes such frames.
+  const Clock* clock = Clock::Real();
+  bool own_thread = true;  // False: for simulations, whose owner calls Step.
 };
 
 // A new link to the same peer, not yet open.
@@ -35,6 +38,9 @@ using KvLinkFactory = std::function<std::unique_ptr<KvLink>(KvLink::Events)>;
 // The KvSender of every transport that moves host memory: one thread that keeps a link to one peer, opened at the first job
 // and again after it broke, and reads, converts, checksums and frames the blocks, in the order pushed over all jobs of the
 // link.
+//
+// After a one-sided link broke, a new one is opened without waiting for a job: only a Hello tells the peer that nothing of
+// ours writes to its blocks any more, and until then they stay in quarantine there.
 class LinkSender final : public KvSender {
  public:
   // `pool` outlives the sender.
@@ -50,6 +56,11 @@ class LinkSender final : public KvSender {
   void Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) override;
   void Cancel(const std::shared_ptr<Transfer>& transfer) override;
   void Stop() override;
+
+  // Without own_thread: what its thread would do next, at most one command. False when there was none.
+  bool Step();
+  // Jobs that have not ended.
+  size_t num_open() const;
 
  private:
   struct Piece {
@@ -70,6 +81,7 @@ class LinkSender final : public KvSender {
   friend class KvSender::Transfer;
 
   void Run();
+  void Work(std::optional<Command> command);
   void Handle(Command command);
   void HandleOf(const std::shared_ptr<Transfer>& transfer, Command& command);
   absl::Status Do(Transfer& transfer, Command& command);
@@ -80,6 +92,9 @@ class LinkSender final : public KvSender {
   absl::Status EnsureLink();
   absl::Status OpenLink();
   void CloseLink(absl::Duration flush_timeout);
+  // The link is of no use any more: ends its jobs with `status`.
+  void BreakLink(const absl::Status& status);
+  void SayHelloAgain();
   void OnAnswer(const TransferId& transfer, int attempt, Command command);
 
   absl::Status SendPiece(Transfer& transfer, const Piece& piece);
@@ -102,9 +117,14 @@ class LinkSender final : public KvSender {
   bool direct_ = false;  // A whole cell of ours is one of the peer's.
   std::vector<uint8_t> scratch_;
   std::vector<std::shared_ptr<Transfer>> waiting_;  // For their grant.
+  bool asked_ = false;  // An Open went over link_.
+  // A one-sided link broke after an Open, and no other one has been opened since.
+  bool hello_due_ = false;
+  int num_hellos_failed_ = 0;
+  MonotonicTime next_hello_ = absl::ZeroDuration();
 
-  Mutex mutex_;
-  std::map<std::pair<TransferId, int>, std::weak_ptr<Transfer>> open_ ABSL_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
+  std::map<std::pair<TransferId, int>, std::shared_ptr<Transfer>> open_ ABSL_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

@@ -56,12 +56,14 @@ absl::Status FaultyKvLink::SendFrame(const OutgoingFrame& frame, const Interrupt
   if (number == faults_.drop_frame) return absl::OkStatus();
   if (number == faults_.truncate_frame) bytes.resize(bytes.size() / 2);
   if (number == faults_.flip_frame) bytes[faults_.flip_bit / 8 % bytes.size()] ^= static_cast<uint8_t>(1u << (faults_.flip_bit % 8));
+  OutgoingFrame sent = frame;
+  if (faults_.change_frame) faults_.change_frame(&sent.header, &bytes);
   if (faults_.reorder && !held_) {
-    held_ = Held{frame, std::move(bytes), frame.grant == nullptr ? std::nullopt : std::make_optional(*frame.grant)};
+    held_ = Held{sent, std::move(bytes), frame.grant == nullptr ? std::nullopt : std::make_optional(*frame.grant)};
     return absl::OkStatus();
   }
-  BATON_RETURN_IF_ERROR(SendBytes(frame, bytes, interrupted));
-  if (number == faults_.duplicate_frame) BATON_RETURN_IF_ERROR(SendBytes(frame, bytes, interrupted));
+  BATON_RETURN_IF_ERROR(SendBytes(sent, bytes, interrupted));
+  if (number == faults_.duplicate_frame) BATON_RETURN_IF_ERROR(SendBytes(sent, bytes, interrupted));
   return SendHeld(interrupted);
 }
 
@@ -79,7 +81,9 @@ absl::Status FaultyKvLink::SendManifest(const TransferId& transfer, int attempt,
                                         const Interrupted& interrupted) {
   if (cut_) return Cut();
   BATON_RETURN_IF_ERROR(SendHeld(interrupted));
-  return inner_->SendManifest(transfer, attempt, manifest, interrupted);
+  Manifest sent = manifest;
+  if (faults_.change_manifest) faults_.change_manifest(&sent);
+  return inner_->SendManifest(transfer, attempt, sent, interrupted);
 }
 
 void FaultyKvLink::SendAborted(const TransferId& transfer, int attempt) {

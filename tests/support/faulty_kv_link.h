@@ -3,6 +3,7 @@
 #define BATON_TESTS_SUPPORT_FAULTY_KV_LINK_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,6 +24,9 @@ struct LinkFaults {
   std::optional<int> truncate_frame;       // Its second half does not come.
   std::optional<int> flip_frame;           // One bit of its payload is another: bit flip_bit, counted modulo its size.
   uint64_t flip_bit = 0;
+  // Called for each frame and each manifest: may change anything of it.
+  std::function<void(FrameHeader*, std::vector<uint8_t>*)> change_frame;
+  std::function<void(Manifest*)> change_manifest;
   std::optional<int64_t> stall_after_bytes;  // Then nothing is taken any more.
   absl::Duration stall_timeout = absl::Milliseconds(100);  // As the link under it has.
   std::optional<int64_t> cut_after_bytes;  // Then the connection breaks.

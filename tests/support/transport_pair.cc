@@ -190,8 +190,8 @@ bool TestReceiver::WaitLinkClosed(const PeerId& peer) {
   return Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return std::find(closed_.begin(), closed_.end(), peer) != closed_.end(); });
 }
 
-bool TestReceiver::WaitWriterGone(const PeerId& peer) {
-  return Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return std::find(gone_.begin(), gone_.end(), peer) != gone_.end(); });
+bool TestReceiver::WaitWriterGone(const PeerId& peer, int times) {
+  return Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return std::count(gone_.begin(), gone_.end(), peer) >= times; });
 }
 
 int TestReceiver::num_manifests() const {

@@ -60,7 +60,8 @@ class TestReceiver {
   bool WaitAborted(const TransferId& transfer, int attempt);
   bool WaitOpen(const TransferId& transfer, int attempt);
   bool WaitLinkClosed(const PeerId& peer);
-  bool WaitWriterGone(const PeerId& peer);
+  // `times`: how often it was said, all in all.
+  bool WaitWriterGone(const PeerId& peer, int times = 1);
   int num_manifests() const;
   // Ends the receiver, links and all.
   void Stop();

@@ -105,6 +105,7 @@ void StreamReceiver::AddConnection(Fd socket) {
   auto connection = std::make_shared<Connection>();
   connection->socket = std::move(socket);
   connection->wake = MakeEvent();
+  connection->read_out = MakeEvent();
   connections_.push_back(connection);
   connection->thread = Thread("kv-recv", [this, connection] { Serve(connection); });
 }
@@ -129,6 +130,7 @@ void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
     });
     status = session.Run();
   }
+  SetEvent(connection->read_out);
   if (!status.ok() && !absl::IsCancelled(status)) {
     BATON_LOG(WARNING) << "KV link by " << TransportName(options_.kind)
                        << (connection->greeted ? " from " + connection->peer.worker : "") << " ended: " << status.message();
@@ -169,6 +171,12 @@ absl::Status StreamReceiver::OnHello(const std::shared_ptr<Connection>& connecti
     older->superseded.store(true);
     SetEvent(older->wake);
     Shutdown(*older);
+  }
+  // An Open read from the older one after this would be granted to a writer that nobody hears of again.
+  const MonotonicTime deadline = Clock::Real()->Now() + kHelloTimeout;
+  for (const auto& older : older_ones) {
+    if (WaitFor(-1, 0, older->read_out.get(), deadline) == Ready::kEvent) continue;
+    return absl::UnavailableError(absl::StrCat("KV link: the older one of ", connection->peer.worker, " does not end"));
   }
   if (replaced) core_.events().on_link_closed(connection->peer);
   if (options_.share_pool) core_.events().on_writer_gone(connection->peer);

@@ -45,6 +45,7 @@ class StreamReceiver final : public KvReceiver {
  private:
   struct Connection {
     Fd socket, wake;
+    Fd read_out;  // An event: nothing more is read from the socket, nothing of it is under way.
     Fd process;  // The peer's, with share_pool.
     std::atomic<bool> finished{false};
     std::atomic<bool> superseded{false};  // A newer link of the same peer has taken over.

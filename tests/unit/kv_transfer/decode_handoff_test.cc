@@ -98,6 +98,16 @@ TEST(DecodeHandoffTest, ASecondWriterOfOneAttemptIsDenied) {
   EXPECT_THAT(Kinds(handoff.OnOpen(1, kP2, true)), ElementsAre(Kind::kDeny));
 }
 
+TEST(DecodeHandoffTest, TheManifestOfAnotherThanTheWriterRunsNothing) {
+  DecodeHandoff handoff = OneSidedLanding();
+  handoff.OnOpen(1, kP1Restarted, false);  // Denied, but a two-sided writer does not wait for the answer.
+  EXPECT_THAT(Kinds(handoff.OnManifest(1, kP1Restarted, absl::OkStatus())), ElementsAre(Kind::kSendFailed));
+  EXPECT_EQ(handoff.state(), State::kLanding);
+  // The writer has its grant still, so that the next attempt gets new blocks.
+  EXPECT_THAT(Kinds(handoff.OnAttempt(2, false)),
+              ElementsAre(Kind::kAbort, Kind::kReplaceBlocks, Kind::kOpenZone, Kind::kSendLanding));
+}
+
 TEST(DecodeHandoffTest, PastTheQuarantineCapAGrantIsTwoSided) {  // W6
   DecodeHandoff handoff = Landing();
   const auto actions = handoff.OnOpen(1, kP1, false);

@@ -405,6 +405,21 @@ TEST_P(TransportContractTest, ACutEndsTheAttemptAndTheNextHasANewLink) {
   EXPECT_EQ(links, 2);
 }
 
+// What it may still write to stays in quarantine until the receiver hears that it has ended: by the next Hello.
+TEST_P(TransportContractTest, AOneSidedWriterWhoseLinkBrokeComesBackWithoutAJob) {
+  if (!TransportOf(GetParam()).one_sided) GTEST_SKIP() << "a closed link ends a two-sided writer";
+  int links = 0;
+  SenderOptions options;
+  options.max_frame_bytes = 1;
+  options.decorate = [&links](std::unique_ptr<KvLink> link) {
+    return std::make_unique<FaultyKvLink>(std::move(link),
+                                          links++ > 0 ? LinkFaults{} : LinkFaults{.cut_after_bytes = 3000});
+  };
+  Connect({}, SmallLayout(), options);
+  EXPECT_EQ(Attempt(Job(0, 200)).sent.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(receiver_->WaitWriterGone(Writer(), 2));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, TransportContractTest,
                          ::testing::Values(TransportKind::kInproc, TransportKind::kShm, TransportKind::kTcp, TransportKind::kGrpc),
                          [](const auto& info) { return std::string(TransportName(info.param)); });
