@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the two phases are in this process, without an engine: prefill of n tokens, and decode steps of B conversations
 // with contexts of c tokens. Best of several runs, so that a busy machine disturbs less.
-//   phases [--model FILE] [--backend cpu] [--activations ...] [--isa NAME] [--threads N] [--repeat 5]
+//   phases [--model FILE] [--backend cpu] [--activations ...] [--isa NAME] [--threads N] [--repeat 5] [--cache_dir DIR]
 // With --serve it is measured by tests/bench/run instead (driver.h).
 #include <algorithm>
 #include <chrono>
@@ -22,6 +22,7 @@ ABSL_FLAG(std::string, backend, "cpu", "see CreateBackend");
 ABSL_FLAG(std::string, activations, "", "see CreateBackend");
 ABSL_FLAG(std::string, matmul, "", "see CreateBackend");
 ABSL_FLAG(std::string, isa, "", "see CreateBackend");
+ABSL_FLAG(std::string, cache_dir, "", "see CreateBackend");
 ABSL_FLAG(int, threads, 0, "threads; 0: all");
 ABSL_FLAG(bool, serve, false, "answer cases on standard input");
 ABSL_FLAG(int, repeat, 5, "runs of each, of which the best counts");
@@ -103,6 +104,7 @@ absl::Status Main() {
   options.isa = absl::GetFlag(FLAGS_isa);
   options.activations = absl::GetFlag(FLAGS_activations);
   options.matmul = absl::GetFlag(FLAGS_matmul);
+  options.cache_dir = absl::GetFlag(FLAGS_cache_dir);
   BATON_ASSIGN_OR_RETURN(auto backend, CreateBackend(absl::GetFlag(FLAGS_backend), options));
   auto start = Clock::now();
   BATON_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(path));
