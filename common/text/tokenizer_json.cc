@@ -125,7 +125,8 @@ class PostProcessor {
         return absl::InvalidArgumentError(absl::StrCat(piece_key, ": needs a Sequence or a SpecialToken"));
       }
       BATON_ASSIGN_OR_RETURN(const std::string name, StringField(piece["SpecialToken"], "id", "", piece_key));
-      const json ids = special.value(name, json::object()).value("ids", json());
+      const json entry = special.value(name, json());
+      const json ids = entry.is_object() ? entry.value("ids", json()) : json();
       if (!ids.is_array()) {
         return absl::InvalidArgumentError(absl::StrCat(key, ".special_tokens: no ids for '", name, "'"));
       }

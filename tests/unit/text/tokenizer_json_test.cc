@@ -174,6 +174,10 @@ TEST(TokenizerJsonTest, BadVocabulariesAreRefusedByPlace) {
   file = good;
   file["post_processor"]["special_tokens"]["<|begin|>"]["ids"] = {2999};
   ExpectRefused(file, "begin of text: id 2999 has no token");
+  for (const json& entry : {json(5), json("x"), json::array(), json(), json::object()}) {
+    file["post_processor"]["special_tokens"]["<|begin|>"] = entry;
+    ExpectRefused(file, "special_tokens: no ids for '<|begin|>'");
+  }
   file = good;
   file["model"]["unk_token"] = "nope";
   ExpectRefused(file, "unk_token 'nope' is no token");
