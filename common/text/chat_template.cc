@@ -94,6 +94,10 @@ absl::StatusOr<std::string> ChatTemplate::Render(const ChatRequest& request) con
   BATON_RETURN_IF_ERROR(CheckShape(request.tools, "tools", ordered_json::value_t::array));
   BATON_RETURN_IF_ERROR(CheckShape(request.documents, "documents", ordered_json::value_t::array));
   BATON_RETURN_IF_ERROR(CheckShape(request.variables, "variables", ordered_json::value_t::object));
+  if (request.variables.size() > kMaxVariables) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("variables: ", request.variables.size(), " names, at most ", kMaxVariables));
+  }
   ordered_json variables = ordered_json::object();
   for (const auto& [name, text] : tokens_) variables[name] = text;
   if (request.variables.is_object()) variables.update(request.variables);

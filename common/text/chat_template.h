@@ -69,6 +69,7 @@ class ChatTemplate {
  public:
   // Deepest nesting of messages, tools and variables.
   static constexpr int kMaxDepth = 64;
+  static constexpr size_t kMaxVariables = 256;
 
   // Compiles the bundle's templates once, to refuse a broken one at start.
   //   FAILED_PRECONDITION  the bundle has no template.

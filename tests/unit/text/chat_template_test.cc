@@ -182,6 +182,10 @@ TEST(ChatTemplateTest, ShapesOfMessages) {
               StatusIs(absl::StatusCode::kInvalidArgument, "tools: nested deeper than 64"));
   EXPECT_THAT(chat_template->Render({.messages = Messages(kOneMessage), .variables = ordered_json::array()}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("variables")));
+  ordered_json many = ordered_json::object();
+  for (int i = 0; i < 257; ++i) many[absl::StrCat("v", i)] = i;
+  EXPECT_THAT(chat_template->Render({.messages = Messages(kOneMessage), .variables = many}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "variables: 257 names, at most 256"));
   ordered_json bad = {{{"role", "user"}, {"content", "\xFF"}}};
   EXPECT_THAT(chat_template->Render({.messages = bad}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("UTF-8")));
