@@ -83,6 +83,7 @@ class WorkerRuntime {
   int context_length_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
+  std::string tokenizer_fingerprint_;  // Empty: the model has none that can be read.
   MachinePeaks peaks_;
   std::unique_ptr<KvPool> pool_;
   MetricRegistry metrics_;

@@ -33,6 +33,8 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
                                           "common/model",  "common/engine", "common/rpc",         "common/http",
                                           "common/worker", "proto",         "common/kv_transfer", "common/kv_transfer/grpc",
                                           "common/kv_transfer/transports"};
+    std::set<std::string> worker_base = worker;
+    worker_base.insert("common/text");  // The tokenizer's fingerprint, which the router compares.
     std::set<std::string> tool = worker;
     tool.insert({"common/text", "deploy", "common/kv_transfer/tcp"});
     return new std::map<std::string, std::set<std::string>>{
@@ -55,7 +57,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
         {"common/kv_transfer/transports",
          {"common/base", "common/backend", "common/kv", "common/kv_transfer", "common/kv_transfer/grpc",
           "common/kv_transfer/inproc", "common/kv_transfer/shm", "common/kv_transfer/tcp"}},
-        {"common/worker", worker},
+        {"common/worker", worker_base},
         {"router", {"common/base", "common/format", "common/text", "common/rpc", "common/http", "proto"}},
         {"prefill_worker", worker},
         {"decode_worker", worker},

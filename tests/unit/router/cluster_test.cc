@@ -170,6 +170,24 @@ TEST_F(RegistryTest, A13MismatchNamesBothValues) {
   EXPECT_THAT(registry_.View()->workers[2]->reason, HasSubstr("vocabulary of 99 tokens, the router's tokenizer has 100"));
 }
 
+TEST(ClusterViewTest, A13AWorkerWithAnotherTokenizerIsNotUsed) {
+  auto prefill = Identity("p-1", internal::PREFILL), decode = Identity("d-1", internal::DECODE);
+  prefill.set_tokenizer_fingerprint("aaaa");
+  decode.set_tokenizer_fingerprint("bbbb");
+  const ClusterViewOptions options = {.vocab_size = 100, .tokenizer_fingerprint = "aaaa"};
+  const auto view = BuildClusterView({Info(prefill), Info(decode)}, options);
+  EXPECT_FALSE(view->ready);
+  EXPECT_EQ(view->Find({"d-1", 1})->reason, "tokenizer mismatch: bbbb, the router has aaaa");
+  EXPECT_THAT(view->reason, HasSubstr("no decode worker (d-1: tokenizer mismatch: bbbb, the router has aaaa)"));
+  for (const char* equal : {"aaaa", ""}) {  // One that names none is not compared.
+    decode.set_tokenizer_fingerprint(equal);
+    EXPECT_TRUE(BuildClusterView({Info(prefill), Info(decode)}, options)->ready) << equal;
+  }
+  decode.set_tokenizer_fingerprint("bbbb");  // Nor is there anything to compare at a router that serves token ids only.
+  prefill.set_tokenizer_fingerprint("bbbb");
+  EXPECT_TRUE(BuildClusterView({Info(prefill), Info(decode)}, {.vocab_size = 0})->ready);
+}
+
 void AddEndpoint(WorkerInfo* worker, const std::string& transport, const std::string& host) {
   worker->identity.add_transports(transport);
   internal::KvEndpoint* endpoint = worker->identity.add_kv_endpoints();
