@@ -121,6 +121,12 @@ void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string&
     core_->metrics.CountFinished(CodeName(parsed.status().code()));
     return SendError(*writer, parsed.status(), headers);
   }
+  if (!core_->model.no_text.empty()) parsed->return_token_ids = true;  // Else the answer would be empty.
+  for (size_t i = 0; parsed->echo_token_ids && i < parsed->requests.size(); ++i) {
+    const auto& ids = parsed->requests[i].token_ids().ids();
+    parsed->echo[i] = core_->model.tokenizer->Decode({ids.data(), static_cast<size_t>(ids.size())},
+                                                     parsed->requests[i].skip_special_tokens_off());
+  }
   core_->metrics.unknown_fields->Increment(static_cast<uint64_t>(parsed->num_unknown_fields));
   for (v1::GenerateRequest& one : parsed->requests) {
     if (one.request_id().empty()) one.set_request_id(request_id);
@@ -166,6 +172,7 @@ absl::StatusOr<std::string> HttpApi::Detokenize(const std::string& body) {
   JsonFields fields(json);
   const Json* tokens = fields.Find("tokens");
   if (tokens == nullptr || !tokens->is_array()) return InvalidField("tokens", "is missing, or not an array of token ids");
+  if (!core_->model.no_text.empty()) return InvalidField("tokens", absl::StrCat("have no text: ", core_->model.no_text));
   const int vocab_size = core_->model.tokenizer->vocab_size();
   std::vector<int32_t> ids;
   for (const Json& entry : *tokens) {

@@ -191,8 +191,8 @@ absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, 
     v1::GenerateRequest request = common;
     BATON_RETURN_IF_ERROR(SetPrompt(one, &request));
     if (one.is_array() && one.empty()) return InvalidField("prompt", "is empty: at least one token is needed");
-    if (echo.value_or(false) && !one.is_string()) return InvalidField("echo", "of a prompt of token ids is not supported");
-    parsed->echo.push_back(echo.value_or(false) ? one.get<std::string>() : "");
+    parsed->echo_token_ids = echo.value_or(false) && !one.is_string();
+    parsed->echo.push_back(echo.value_or(false) && one.is_string() ? one.get<std::string>() : "");
     parsed->requests.push_back(std::move(request));
   }
   return absl::OkStatus();

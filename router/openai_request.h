@@ -17,7 +17,8 @@ inline constexpr int kMaxBatchPrompts = 256;
 struct OpenAiRequest {
   bool chat = false;
   std::vector<v1::GenerateRequest> requests;  // One per prompt of the batch; a chat is one.
-  std::vector<std::string> echo;              // Text to put in front, per prompt; empty unless `echo`.
+  std::vector<std::string> echo;              // Text to put in front, per prompt; empty unless `echo`, and for token ids.
+  bool echo_token_ids = false;                // What stands in front of prompts of token ids is their text.
   int num_choices = 1;                        // Per prompt.
   bool stream = false;
   bool include_usage = false;

@@ -109,6 +109,14 @@ absl::Status CheckBytes(const v1::GenerateRequest& request, const ServedModel& m
       request, absl::StrCat(bytes, " bytes", whence, ", which are at least ", bytes / most_per_token, " tokens"), context);
 }
 
+absl::Status CheckTextIsThere(const v1::GenerateRequest& request, const ServedModel& model) {
+  if (model.no_text.empty()) return absl::OkStatus();
+  const absl::string_view instead = "; only prompts of token ids can be served, and their answers have token ids alone";
+  if (!request.has_token_ids()) return InvalidField(PromptField(request), absl::StrCat("cannot be text: ", model.no_text, instead));
+  if (request.stop_size() > 0) return InvalidField("stop", absl::StrCat("cannot be used: ", model.no_text, instead));
+  return absl::OkStatus();
+}
+
 absl::Status CheckTokenId(absl::string_view param, int64_t id, int vocab_size) {
   if (id >= 0 && id < vocab_size) return absl::OkStatus();
   return InvalidField(param, absl::StrCat("has token id ", id, ", outside the vocabulary [0, ", vocab_size, ")"));
@@ -204,6 +212,7 @@ absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel&
     return ModelNotFound(request.model(), model);
   }
   BATON_RETURN_IF_ERROR(CheckPrompt(request));
+  BATON_RETURN_IF_ERROR(CheckTextIsThere(request, model));
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling()));
   if (request.has_max_tokens() && request.max_tokens() < 1) {
     return InvalidField("max_tokens", absl::StrCat(request.max_tokens(), " is below 1"));

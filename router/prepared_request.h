@@ -51,7 +51,7 @@ absl::Status ModelNotFound(absl::string_view asked, const ServedModel& model);
 absl::Status CheckRequestId(absl::string_view param, absl::string_view id);
 
 // Checks all that needs neither tokenizer nor workers: model, presence of a prompt, UTF-8, sampling values.
-//   INVALID_ARGUMENT  the message has the field, its value and the bound; Param() is the field.
+//   INVALID_ARGUMENT  the message has the field, its value and the bound, or why there is no text; Param() is the field.
 //   NOT_FOUND         another model.
 absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel& model);
 

@@ -23,6 +23,8 @@ struct ServedModel {
   std::function<absl::StatusOr<std::string>(const v1::ChatPrompt&)> render_chat;
   // Bytes that one token can stand for at most; 0: not known. Text of more than context * this cannot fit.
   int64_t max_token_bytes = 0;
+  // Why there is no text, in or out: the model has no tokenizer, so requests bring token ids and get them. Empty: there is.
+  std::string no_text;
   int64_t created_unix_s = 0;  // For /v1/models.
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/json.h"
+#include "common/base/logging.h"
 #include "common/base/model_name.h"
 #include "common/base/status_macros.h"
 #include "common/text/chat_template.h"
@@ -54,10 +55,12 @@ absl::StatusOr<std::string> Render(const ChatTemplate& chat_template, const v1::
 }  // namespace
 
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, const std::string& name, int template_processes) {
-  BATON_ASSIGN_OR_RETURN(const TextBundle bundle, LoadTextBundle(path));
+  BATON_ASSIGN_OR_RETURN(const TextBundle bundle, LoadModelText(path));
   ServedModel model;
   model.name = name.empty() ? ShortModelName(path) : name;
   model.tokenizer = bundle.tokenizer;
+  model.no_text = bundle.no_text;
+  if (!model.no_text.empty()) BATON_LOG(WARNING) << path << ": " << model.no_text << ": prompts of token ids only, and no text in answers";
   for (int32_t id = 0; id < model.tokenizer->vocab_size(); ++id) {
     model.max_token_bytes = std::max<int64_t>(model.max_token_bytes, model.tokenizer->TokenBytes(id).size());
   }

@@ -9,9 +9,9 @@
 
 namespace baton {
 
-// Loads the tokenizer and the chat template of a model, and starts `template_processes` renderers if there is a template.
+// Loads the tokenizer and the chat template of a model, or, where it has no tokenizer, serves it for token ids (logged), and starts `template_processes` renderers if there is a template.
 // `name`: what requests call it; empty: ShortModelName(path).
-//   Codes of LoadTextBundle, RendererPool::Create and ChatTemplate::Create.
+//   Codes of LoadModelText, RendererPool::Create and ChatTemplate::Create.
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& path, const std::string& name, int template_processes);
 
 }  // namespace baton

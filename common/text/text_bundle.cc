@@ -13,6 +13,7 @@
 #include "common/format/gguf.h"
 #include "common/format/mapped_file.h"
 #include "common/text/gguf_vocabulary.h"
+#include "common/text/no_tokenizer.h"
 #include "common/text/tokenizer_json.h"
 #include "common/text/unicode.h"
 
@@ -99,6 +100,7 @@ absl::Status CollectTemplates(const json& config, const std::string& path, TextB
   return absl::OkStatus();
 }
 
+// `tokenizer_path` empty: there is none.
 absl::StatusOr<TextBundle> LoadFolder(const std::string& folder, const std::string& tokenizer_path) {
   const std::string config_path = absl::StrCat(folder, "/tokenizer_config.json");
   const std::string generation_path = absl::StrCat(folder, "/generation_config.json");
@@ -121,6 +123,11 @@ absl::StatusOr<TextBundle> LoadFolder(const std::string& folder, const std::stri
     BATON_ASSIGN_OR_RETURN(const json model, ReadOptionalObject(model_path));
     BATON_RETURN_IF_ERROR(CollectEndIds(model, model_path, &roles.end_of_generation));
   }
+  if (tokenizer_path.empty()) {
+    bundle.no_text = "the model has no tokenizer.json";
+    bundle.tokenizer = std::make_shared<NoTokenizer>(bundle.no_text, roles.end_of_generation);
+    return bundle;
+  }
   if (Exists(template_path)) {
     BATON_ASSIGN_OR_RETURN(bundle.chat_template, ReadText(template_path));
   } else {
@@ -133,8 +140,29 @@ absl::StatusOr<TextBundle> LoadFolder(const std::string& folder, const std::stri
   return bundle;
 }
 
-absl::StatusOr<TextBundle> LoadGguf(const std::string& path) {
+// A GGUF file whose writer left the tokenizer out.
+bool HasNoTokenizer(const GgufFile& file) {
+  if (!file.Has("tokenizer.ggml.model")) return !file.Has("tokenizer.ggml.tokens");
+  const auto model = file.GetString("tokenizer.ggml.model");
+  return model.ok() && (*model == "none" || *model == "no_vocab");
+}
+
+absl::StatusOr<TextBundle> GgufWithoutText(const GgufFile& file) {
+  TextBundle bundle;
+  bundle.no_text = "the model's GGUF file has no tokenizer";
+  std::vector<int64_t> ends;
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    if (!file.Has(key)) continue;
+    BATON_ASSIGN_OR_RETURN(const int64_t id, file.GetI64(key));
+    ends.push_back(id);
+  }
+  bundle.tokenizer = std::make_shared<NoTokenizer>(bundle.no_text, ends);
+  return bundle;
+}
+
+absl::StatusOr<TextBundle> LoadGguf(const std::string& path, bool text_needed) {
   BATON_ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
+  if (!text_needed && HasNoTokenizer(*file)) return GgufWithoutText(*file);
   absl::StatusOr<GgufVocabulary> vocabulary = ReadGgufVocabulary(*file);
   if (!vocabulary.ok()) return Annotate(vocabulary.status(), path);
   absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer = TokenizerFromGguf(*vocabulary);
@@ -160,22 +188,26 @@ absl::StatusOr<TextBundle> LoadGguf(const std::string& path) {
   return bundle;
 }
 
-}  // namespace
-
-absl::StatusOr<TextBundle> LoadTextBundle(absl::string_view path_view) {
+absl::StatusOr<TextBundle> Load(absl::string_view path_view, bool text_needed) {
   std::string path(path_view);
   if (!Exists(path)) return absl::NotFoundError(absl::StrCat(path, ": no such file or folder"));
   if (IsFolder(path)) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     const std::string tokenizer_path = absl::StrCat(path, "/tokenizer.json");
-    if (!Exists(tokenizer_path)) return absl::NotFoundError(absl::StrCat(path, ": has no tokenizer.json"));
-    return LoadFolder(path, tokenizer_path);
+    if (Exists(tokenizer_path)) return LoadFolder(path, tokenizer_path);
+    if (!text_needed && Exists(absl::StrCat(path, "/config.json"))) return LoadFolder(path, "");
+    return absl::NotFoundError(absl::StrCat(path, ": has no tokenizer.json"));
   }
   if (absl::EndsWith(path, ".json")) {
     const size_t slash = path.rfind('/');
     return LoadFolder(slash == std::string::npos ? "." : path.substr(0, slash), path);
   }
-  return LoadGguf(path);
+  return LoadGguf(path, text_needed);
 }
+
+}  // namespace
+
+absl::StatusOr<TextBundle> LoadTextBundle(absl::string_view path) { return Load(path, /*text_needed=*/true); }
+absl::StatusOr<TextBundle> LoadModelText(absl::string_view path) { return Load(path, /*text_needed=*/false); }
 
 }  // namespace baton

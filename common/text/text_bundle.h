@@ -20,6 +20,8 @@ struct TextBundle {
   std::optional<std::string> tool_chat_template;  // Used instead when a request brings tools.
   // What templates see by name: bos_token, eos_token, unk_token, ... Absent where the model has none.
   std::map<std::string, std::string> template_tokens;
+  // Why there is no tokenizer; empty: there is one. See LoadModelText.
+  std::string no_text;
 };
 
 // Loads from one of
@@ -31,6 +33,13 @@ struct TextBundle {
 //   INVALID_ARGUMENT  a file is malformed or contradicts itself; the message names file and place.
 // Codes of GgufFile::Open for GGUF files.
 absl::StatusOr<TextBundle> LoadTextBundle(absl::string_view path);
+
+// The same for a model that is served: one without a tokenizer is served for token ids. Then `no_text` says why, and
+// `tokenizer` knows no text: it encodes nothing (FAILED_PRECONDITION), no id has bytes, and the fingerprint is empty; the
+// ids that end an answer are there where the model's files name them.
+//   NOT_FOUND  no such file, or a folder with neither tokenizer.json nor config.json.
+// Other codes as above: a tokenizer that is there and cannot be read is an error.
+absl::StatusOr<TextBundle> LoadModelText(absl::string_view path);
 
 }  // namespace baton
 

@@ -3,6 +3,7 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "common/text/no_tokenizer.h"
 #include "router/prepared_request.h"
 #include "tests/unit/router/service_fixture.h"
 
@@ -226,6 +227,38 @@ TEST_F(RouterErrorsTest, WhatATemplateMakesOfAChatIsBoundedToo) {
   EXPECT_TRUE(TokenisePrompt(request, model, nullptr).ok());
   request.mutable_chat()->set_tools_json(std::string(256, ' '));
   EXPECT_THAT(std::string(CheckPromptLength(request, model, limits).message()), HasSubstr("messages has 257 bytes, which"));
+}
+
+TEST_F(RouterErrorsTest, AModelWithoutTokenizerIsServedForTokenIds) {
+  change_model_ = [](ServedModel* model) {
+    model->no_text = "the model has no tokenizer.json";
+    model->tokenizer = std::make_shared<NoTokenizer>(model->no_text, std::vector<int64_t>{7});
+    model->render_chat = nullptr;
+  };
+  StartRouter({});
+  Workers();
+  const Answer text = Generate(Text("abc"));
+  EXPECT_EQ(text.status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(text.status.error_message(), HasSubstr("prompt cannot be text: the model has no tokenizer.json; only prompts of token ids"));
+  v1::GenerateRequest ids;
+  for (const int id : {1, 2, 3}) ids.mutable_token_ids()->add_ids(id);
+  ids.set_max_tokens(8);
+  const Answer answer = Generate(ids);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.ids, Bytes("hello"));
+  EXPECT_EQ(answer.text, "");
+  ids.add_stop("x");
+  EXPECT_THAT(Generate(ids).status.error_message(), HasSubstr("stop cannot be used: the model has no tokenizer.json"));
+  const HttpResponse chat = Post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}]})");
+  EXPECT_EQ(chat.status, 400);
+  EXPECT_EQ(Error(chat)["param"], "messages");
+  EXPECT_EQ(Post("/tokenize", R"({"prompt":"abc"})").status, 400);
+  EXPECT_EQ(Post("/detokenize", R"({"tokens":[1]})").status, 400);
+  for (const char* stream : {"false", "true"}) {
+    const HttpResponse http = Post("/v1/completions", absl::StrCat(R"({"prompt":[1,2],"echo":true,"max_tokens":8,"stream":)", stream, "}"));
+    EXPECT_EQ(http.status, 200) << http.body;
+    EXPECT_THAT(http.body, HasSubstr(*stream == 't' ? R"("token_ids":[104)" : R"("token_ids":[104,101,108,108,111])"));
+  }
 }
 
 }  // namespace

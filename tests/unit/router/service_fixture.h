@@ -2,6 +2,7 @@
 #ifndef BATON_TESTS_UNIT_ROUTER_SERVICE_FIXTURE_H_
 #define BATON_TESTS_UNIT_ROUTER_SERVICE_FIXTURE_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,6 +47,7 @@ class ServiceTest : public ::testing::Test {
       }
       return text;
     };
+    if (change_model_) change_model_(&model);
     metrics_ = std::make_unique<MetricRegistry>();
     auto router = Router::Start(options, std::move(model), metrics_.get());
     ASSERT_TRUE(router.ok()) << router.status().ToString();
@@ -137,6 +139,7 @@ class ServiceTest : public ::testing::Test {
     return response.ok() ? *response : HttpResponse();
   }
 
+  std::function<void(ServedModel*)> change_model_;  // Before StartRouter.
   std::unique_ptr<MetricRegistry> metrics_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<v1::Generation::Stub> stub_;

@@ -8,6 +8,7 @@
 #include "common/text/text_bundle.h"
 #include "common/text/unicode.h"
 #include "gtest/gtest.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/text/text_test_files.h"
 
@@ -172,6 +173,20 @@ TEST(GgufTokenizerTest, SmolLm2) {
     EXPECT_EQ(IdsText(ids), IdsText(wanted)) << text;
     EXPECT_EQ(bundle.tokenizer->Decode(ids, true), text);
   }
+}
+
+TEST(GgufTokenizer, AFileWithoutOneIsServedForTokenIds) {
+  testing::GgufWriter writer;
+  writer.SetString("general.architecture", "llama").SetU32("tokenizer.ggml.eos_token_id", 5);
+  for (const char* model : {"", "none", "no_vocab"}) {
+    if (*model != 0) writer.SetString("tokenizer.ggml.model", model);
+    const std::string file = testing::WriteTempFile("none.gguf", writer.Build());
+    ASSERT_OK_AND_ASSIGN(const TextBundle bundle, LoadModelText(file));
+    EXPECT_EQ(bundle.no_text, "the model's GGUF file has no tokenizer");
+    EXPECT_EQ(bundle.tokenizer->special_tokens().end_of_generation, std::vector<int32_t>{5});
+  }
+  writer.SetString("tokenizer.ggml.model", "bert");
+  EXPECT_FALSE(LoadModelText(testing::WriteTempFile("bert.gguf", writer.Build())).ok());
 }
 
 }  // namespace

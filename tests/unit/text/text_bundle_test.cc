@@ -103,5 +103,26 @@ TEST_F(TextBundleTest, Refusals) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("model.gguf")));
 }
 
+TEST_F(TextBundleTest, AModelWithoutATokenizerIsServedForTokenIds) {
+  std::filesystem::remove(Path("tokenizer.json"));
+  EXPECT_THAT(LoadModelText(folder_), StatusIs(absl::StatusCode::kNotFound, HasSubstr("has no tokenizer.json")));
+  Write("config.json", R"({"eos_token_id": [7, 3, -1]})");
+  ASSERT_OK_AND_ASSIGN(const TextBundle bundle, LoadModelText(folder_));
+  EXPECT_EQ(bundle.no_text, "the model has no tokenizer.json");
+  EXPECT_EQ(bundle.tokenizer->vocab_size(), 0);
+  EXPECT_EQ(bundle.tokenizer->fingerprint(), "");
+  EXPECT_EQ(bundle.tokenizer->Decode(std::vector<int32_t>{1, 2}, true), "");
+  EXPECT_EQ(bundle.tokenizer->special_tokens().end_of_generation, (std::vector<int32_t>{3, 7}));
+  EXPECT_THAT(bundle.tokenizer->Encode("a", {}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no tokenizer.json")));
+  EXPECT_THAT(LoadTextBundle(folder_), StatusIs(absl::StatusCode::kNotFound, HasSubstr("has no tokenizer.json")));
+  Write("tokenizer.json", "not json");  // One that is there is not passed over.
+  EXPECT_THAT(LoadModelText(folder_), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokenizer.json")));
+  Write("tokenizer.json", testing::TinyByteLevelJson().dump());
+  std::filesystem::remove(Path("config.json"));
+  ASSERT_OK_AND_ASSIGN(const TextBundle whole, LoadModelText(folder_));
+  EXPECT_EQ(whole.no_text, "");
+  EXPECT_EQ(whole.tokenizer->fingerprint(), LoadTextBundle(folder_)->tokenizer->fingerprint());
+}
+
 }  // namespace
 }  // namespace baton
