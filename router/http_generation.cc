@@ -25,6 +25,10 @@ void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string 
   self->writer_->OnClosed([weak = std::weak_ptr<HttpGeneration>(self)] {
     if (auto live = weak.lock()) live->CancelAll(absl::CancelledError("client went away"));
   });
+  {
+    MutexLock lock(&self->mutex_);
+    self->ScheduleKeepAlive();
+  }
   for (size_t i = 0; i < request.requests.size(); ++i) {
     const int prompt = static_cast<int>(i);
     auto generation = Generation::Start(
@@ -44,12 +48,45 @@ void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string 
 
 HttpGeneration::HttpGeneration(RouterCore* core, const OpenAiRequest& request, std::string request_id, HttpHeaders headers,
                                std::shared_ptr<HttpResponseWriter> writer)
-    : stream_(request.stream),
+    : core_(core),
+      stream_(request.stream),
       headers_(std::move(headers)),
       writer_(std::move(writer)),
       response_(request, core->model.tokenizer.get(), std::move(request_id), core->model.name,
                 absl::ToUnixSeconds(absl::Now())),
-      num_open_(request.requests.size()) {}
+      num_open_(request.requests.size()),
+      last_write_(Clock::Real()->Now()) {}
+
+bool HttpGeneration::WriteEvents(absl::string_view events) {
+  if (!std::exchange(begun_, true)) {
+    HttpHeaders headers = headers_;
+    headers.emplace_back("Cache-Control", "no-cache");
+    headers.emplace_back("X-Accel-Buffering", "no");
+    writer_->StartStream(200, "text/event-stream", headers);
+  }
+  last_write_ = Clock::Real()->Now();
+  return writer_->Write(events);
+}
+
+// Tokens move the time, not the timer: it looks when it is due.
+void HttpGeneration::ScheduleKeepAlive() {
+  const absl::Duration interval = core_->options.sse_keepalive;
+  if (!stream_ || done_ || interval <= absl::ZeroDuration()) return;
+  keepalive_ = core_->timers.Schedule(last_write_ + interval, [weak = weak_from_this()] {
+    if (auto live = weak.lock()) live->KeepAlive();
+  });
+}
+
+void HttpGeneration::KeepAlive() {
+  bool gone = false;
+  {
+    MutexLock lock(&mutex_);
+    if (done_) return;
+    if (Clock::Real()->Now() - last_write_ >= core_->options.sse_keepalive) gone = !WriteEvents(": keep-alive\n\n");
+    ScheduleKeepAlive();
+  }
+  if (gone) CancelAll(absl::CancelledError("client went away, or reads too slowly"));
+}
 
 void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response) {
   bool gone = false;
@@ -62,13 +99,7 @@ void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response
     }
     const std::string events = response_.Events(prompt, response);
     if (events.empty()) return;
-    if (!std::exchange(begun_, true)) {
-      HttpHeaders headers = headers_;
-      headers.emplace_back("Cache-Control", "no-cache");
-      headers.emplace_back("X-Accel-Buffering", "no");
-      writer_->StartStream(200, "text/event-stream", headers);
-    }
-    gone = !writer_->Write(events);
+    gone = !WriteEvents(events);
   }
   // The writer bounds what a slow reader may leave behind, and cuts it.
   if (gone) CancelAll(absl::CancelledError("client went away, or reads too slowly"));
@@ -81,6 +112,7 @@ void HttpGeneration::OnEnd(const absl::Status& status) {
     --num_open_;
     if (status.ok() && num_open_ > 0) return;
     done_ = true;
+    if (keepalive_ != 0) core_->timers.Cancel(keepalive_);
     generations_.swap(ending_);
     if (!status.ok()) {
       if (begun_) {

@@ -20,7 +20,9 @@ namespace baton {
 void SendError(HttpResponseWriter& writer, const absl::Status& status, const HttpHeaders& headers);
 
 // One HTTP request for generated text: a generation per prompt of its batch, one answer. The head of a stream is sent with
-// the first token, so that an error before it has its own status; an error after it is an event. Thread-safe.
+// the first token, so that an error before it has its own status; an error after it is an event. A stream on which nothing
+// was sent for `sse_keepalive` gets a comment, so that nobody on the way takes it for dead; if that is before the first
+// token, the head goes with it, and errors from then on are events. Thread-safe.
 class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
  public:
   // `core` outlives it; it keeps itself alive until the answer is complete. `headers` go into every answer.
@@ -33,9 +35,14 @@ class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
                  std::shared_ptr<HttpResponseWriter> writer);
   void OnResponse(int prompt, const v1::GenerateResponse& response);
   void OnEnd(const absl::Status& status);
+  // Sends pieces of a stream, its head first. False when the client is gone.
+  bool WriteEvents(absl::string_view events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ScheduleKeepAlive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void KeepAlive();
   // Ends what is left of the batch.
   void CancelAll(const absl::Status& why);
 
+  RouterCore* const core_;
   const bool stream_;
   const HttpHeaders headers_;
   const std::shared_ptr<HttpResponseWriter> writer_;
@@ -45,6 +52,8 @@ class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
   std::vector<std::shared_ptr<Generation>> ending_ ABSL_GUARDED_BY(mutex_);  // Of a batch that failed.
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   size_t num_open_ ABSL_GUARDED_BY(mutex_);
+  MonotonicTime last_write_ ABSL_GUARDED_BY(mutex_);
+  Timers::Id keepalive_ ABSL_GUARDED_BY(mutex_) = 0;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -23,6 +23,7 @@ ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1)
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatible API; empty: none.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
+ABSL_FLAG(absl::Duration, sse_keepalive, absl::Seconds(15), "A stream of events that is silent for so long gets a comment; 0: never.");
 ABSL_FLAG(int, http_threads, 2, "Threads of the HTTP server.");
 ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request of a client, gRPC or HTTP; larger ones are refused.");
 ABSL_FLAG(baton::ByteSize, max_preparing_bytes, baton::ByteSize{0},
@@ -52,7 +53,7 @@ const baton::ConfigSpec& Spec() {
       .program = "baton_router",
       .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
       .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000\n",
-      .groups = {{"Addresses", {"grpc", "http", "status", "vllm_metrics", "http_threads", "max_request_bytes", "max_preparing_bytes"}},
+      .groups = {{"Addresses", {"grpc", "http", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
                  {"Model", {"model", "served_model_name", "template_processes"}},
                  {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
                  {"Trouble",
@@ -99,7 +100,8 @@ absl::Status CheckValues() {
                                                              {"--transfer-timeout", absl::GetFlag(FLAGS_transfer_timeout)},
                                                              {"--token-timeout", absl::GetFlag(FLAGS_token_timeout)},
                                                              {"--recovery-timeout", absl::GetFlag(FLAGS_recovery_timeout)},
-                                                             {"--grace", absl::GetFlag(FLAGS_grace)}};
+                                                             {"--grace", absl::GetFlag(FLAGS_grace)},
+                                                             {"--sse-keepalive", absl::GetFlag(FLAGS_sse_keepalive)}};
   for (const auto& [flag, value] : timeouts) {
     if (value < absl::ZeroDuration()) {
       return absl::InvalidArgumentError(absl::StrCat(flag, " ", absl::FormatDuration(value), " is negative"));
@@ -138,6 +140,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.core.flow.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);
   options.core.flow.token_timeout = absl::GetFlag(FLAGS_token_timeout);
   options.core.flow.prefill_attempts = attempts;
+  options.core.sse_keepalive = absl::GetFlag(FLAGS_sse_keepalive);
   options.core.heartbeat = absl::GetFlag(FLAGS_heartbeat);
   options.grpc_address = absl::GetFlag(FLAGS_grpc);
   options.http_address = absl::GetFlag(FLAGS_http);

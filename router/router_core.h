@@ -41,6 +41,7 @@ struct RouterCoreOptions {
   absl::Duration heartbeat = absl::Milliseconds(500);
   size_t max_request_bytes = 64 << 20;  // Of one client's request, in both APIs. What workers send has its own bounds.
   PreparationOptions preparation;
+  absl::Duration sse_keepalive = absl::Seconds(15);  // See HttpGeneration; 0: never.
   bool vllm_metrics = false;  // vLLM's names at /metrics as well.
 };
 

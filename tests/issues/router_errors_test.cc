@@ -261,5 +261,37 @@ TEST_F(RouterErrorsTest, AModelWithoutTokenizerIsServedForTokenIds) {
   }
 }
 
+TEST_F(RouterErrorsTest, ASilentStreamGetsComments) {
+  RouterOptions options;
+  options.core.flow.queue_timeout = absl::Milliseconds(200);
+  for (const int keepalive_ms : {5, 0}) {
+    options.core.sse_keepalive = absl::Milliseconds(keepalive_ms);
+    workers_.clear();
+    StartRouter(options);
+    for (const auto& [id, role] : {std::pair("p-1", internal::PREFILL), std::pair("d-1", internal::DECODE)}) {
+      workers_.push_back(StubWorker::Start({.id = id,
+                                            .role = role,
+                                            .router = router_->grpc_address(),
+                                            .slots = 1,
+                                            .script = {.tokens = Bytes("hello"), .stall_after_tokens = 1}}));
+    }
+    ASSERT_TRUE(WaitUntil([&] { return router_->core()->Ready().ok(); }));
+    grpc::ClientContext context;
+    auto running = stub_->Generate(&context, Text("abc"));
+    ASSERT_TRUE(workers_[1]->WaitForTokensSent(1));
+    const HttpResponse waits = Post("/v1/completions", R"({"prompt":"abc","stream":true})");  // Until the queue timeout.
+    if (keepalive_ms == 0) {
+      EXPECT_EQ(waits.status, 429);
+    } else {
+      EXPECT_EQ(waits.status, 200);
+      EXPECT_EQ(waits.body.rfind(": keep-alive\n\n", 0), 0u) << waits.body;
+      EXPECT_THAT(waits.body, HasSubstr(R"("code":"overloaded")"));
+      EXPECT_THAT(waits.body, ::testing::Not(HasSubstr("[DONE]")));
+    }
+    context.TryCancel();
+    running->Finish();
+  }
+}
+
 }  // namespace
 }  // namespace baton::testing
