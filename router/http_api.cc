@@ -16,6 +16,7 @@
 #include "router/json_fields.h"
 #include "router/openai_messages.h"
 #include "router/openai_request.h"
+#include "router/openapi.h"
 #include "router/status_details.h"
 
 namespace baton {
@@ -24,7 +25,7 @@ namespace {
 constexpr char kJson[] = "application/json";
 constexpr size_t kInlineBodyBytes = 16 << 10;  // Larger ones are parsed on the task pool.
 
-enum class Endpoint { kUnknown, kCompletions, kChat, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion };
+enum class Endpoint { kUnknown, kCompletions, kChat, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion, kOpenApi };
 
 struct EndpointRow {
   const char* path;
@@ -37,7 +38,7 @@ constexpr EndpointRow kRoutes[] = {
     {"/tokenize", "POST", Endpoint::kTokenize},          {"/detokenize", "POST", Endpoint::kDetokenize},
     {"/v1/models", "GET", Endpoint::kModels},            {"/health", "GET", Endpoint::kHealth},
     {"/ready", "GET", Endpoint::kReady},                 {"/metrics", "GET", Endpoint::kMetrics},
-    {"/version", "GET", Endpoint::kVersion},
+    {"/version", "GET", Endpoint::kVersion},             {"/openapi.json", "GET", Endpoint::kOpenApi},
 };
 
 const EndpointRow* FindRoute(const std::string& path) {
@@ -82,6 +83,8 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
       return answer(DumpJson(Json{{"status", "ok"}, {"version", Version()}}));
     case Endpoint::kVersion:
       return answer(DumpJson(Json{{"version", Version()}}));
+    case Endpoint::kOpenApi:
+      return answer(std::string(kOpenApiDocument));
     case Endpoint::kReady: {
       const absl::Status ready = core_->Ready();
       Json body{{"ready", ready.ok()}};

@@ -14,7 +14,7 @@ namespace baton {
 // threads (large bodies and templates go to the task pool).
 //
 //   POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize
-//   GET  /v1/models, /v1/models/NAME, /health, /ready, /metrics, /version
+//   GET  /v1/models, /v1/models/NAME, /health, /ready, /metrics, /version, /openapi.json
 class HttpApi {
  public:
   // `core` outlives this and the server.

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client is told: the same thing in both APIs, in the shape that OpenAI's clients read, with value, bound and field.
 #include <future>
+#include <set>
+#include <tuple>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/text/no_tokenizer.h"
 #include "router/prepared_request.h"
 #include "tests/unit/router/service_fixture.h"
@@ -259,6 +264,37 @@ TEST_F(RouterErrorsTest, AModelWithoutTokenizerIsServedForTokenIds) {
     EXPECT_EQ(http.status, 200) << http.body;
     EXPECT_THAT(http.body, HasSubstr(*stream == 't' ? R"("token_ids":[104)" : R"("token_ids":[104,101,108,108,111])"));
   }
+}
+
+// Every path of the document is served, and every field that it has for requests is one that is read.
+TEST_F(RouterErrorsTest, TheDocumentSaysWhatIsServed) {
+  Workers();
+  const auto document = ParseJson(Get("/openapi.json").body);
+  ASSERT_TRUE(document.ok()) << document.status();
+  std::set<std::string> methods;
+  for (const auto& [path, operations] : (*document)["paths"].items()) {
+    const std::string target = absl::StrReplaceAll(path, {{"{model}", "stub"}});
+    for (const auto& [method, operation] : operations.items()) {
+      const HttpResponse response = Fetch(absl::AsciiStrToUpper(method), target, {}, method == "post" ? "{}" : "");
+      EXPECT_EQ(response.status, method == "post" ? 400 : 200) << method << " " << path << response.body;
+      methods.insert(method + " " + path);
+    }
+  }
+  for (const char* served : {"post /v1/completions", "post /v1/chat/completions", "post /tokenize", "post /detokenize", "get /v1/models",
+                             "get /health", "get /ready", "get /metrics", "get /version", "get /openapi.json"}) {
+    EXPECT_EQ(methods.count(served), 1u) << served;
+  }
+  const uint64_t unknown = router_->core()->metrics.unknown_fields->value();
+  for (const auto& [schema, path, needed] :
+       {std::tuple("CompletionRequest", "/v1/completions", R"("prompt":"abc")"),
+        {"ChatRequest", "/v1/chat/completions", R"("messages":[{"role":"user","content":"a"}])"}}) {
+    for (const auto& [field, description] : (*document)["components"]["schemas"][schema]["properties"].items()) {
+      if (absl::StartsWith(needed, absl::StrCat("\"", field, "\""))) continue;
+      const HttpResponse response = Post(path, absl::StrCat("{", needed, ",\"", field, "\":null}"));
+      EXPECT_EQ(response.status, 200) << field << response.body;
+    }
+  }
+  EXPECT_EQ(router_->core()->metrics.unknown_fields->value(), unknown);
 }
 
 TEST_F(RouterErrorsTest, ASilentStreamGetsComments) {
