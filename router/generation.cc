@@ -13,19 +13,20 @@
 
 namespace baton {
 
-std::shared_ptr<Generation> Generation::Start(RouterCore* core, v1::GenerateRequest request, Sink sink,
-                                              PreparationPool::Held held) {
-  auto generation = std::shared_ptr<Generation>(new Generation(core, std::move(request), std::move(sink)));
+std::shared_ptr<Generation> Generation::Start(RouterCore* core, v1::GenerateRequest request, Sink sink, Origin origin) {
+  auto generation = std::shared_ptr<Generation>(
+      new Generation(core, std::move(request), std::move(sink), std::move(origin.key_name)));
   core->Add(generation);
   core->metrics.waiting->Add(1);
-  generation->strand_.Post([generation, held = std::move(held)] { generation->Begin(held); });
+  generation->strand_.Post([generation, held = std::move(origin.held)] { generation->Begin(held); });
   return generation;
 }
 
-Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink)
+Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, std::string key_name)
     : core_(core),
       request_(std::move(request)),
       id_(NewRequestId()),
+      key_name_(std::move(key_name)),
       arrived_(Clock::Real()->Now()),
       sink_(std::move(sink)),
       phases_(Phase::kTokenise, arrived_),
@@ -193,6 +194,7 @@ v1::GenerateResponse Generation::FinalResponse(const Choice& last) const {
 void Generation::LogEnd(const absl::Status& status, const Choice* last) const {
   if (!LogEnabled(LogSeverity::kINFO)) return;
   std::string line = absl::StrCat("request ", id_);
+  if (!key_name_.empty()) absl::StrAppend(&line, " key=", key_name_);
   if (!request_.request_id().empty()) {
     absl::StrAppend(&line, " client_id=\"", absl::CHexEscape(request_.request_id().substr(0, 64)), "\"");
   }

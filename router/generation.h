@@ -33,10 +33,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::function<void(const absl::Status&)> on_end;
   };
 
-  // Begins. `core` outlives it. Sink calls may come before it returns. `held`: the budget that the request's bytes have
-  // already, until the prompt is tokens; null: none yet.
-  static std::shared_ptr<Generation> Start(RouterCore* core, v1::GenerateRequest request, Sink sink,
-                                           PreparationPool::Held held = nullptr);
+  // Where a request comes from.
+  struct Origin {
+    std::string key_name;        // Of its API key, for the log; empty: none was needed.
+    PreparationPool::Held held;  // The budget that its bytes have already, until the prompt is tokens; null: none yet.
+  };
+
+  // Begins. `core` outlives it. Sink calls may come before it returns.
+  static std::shared_ptr<Generation> Start(RouterCore* core, v1::GenerateRequest request, Sink sink, Origin origin);
   ~Generation();
 
   // The client is gone (CANCELLED), reads too slowly, or the router ends. Any thread, any time.
@@ -61,7 +65,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     MonotonicTime last_token = absl::ZeroDuration();
   };
 
-  Generation(RouterCore* core, v1::GenerateRequest request, Sink sink);
+  Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, std::string key_name);
   void Begin(PreparationPool::Held held);
   absl::Status PrepareLater(const ModelLimits& limits, PreparationPool::Held held);
   void Prepare(const ModelLimits& limits);
@@ -88,6 +92,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   RouterCore* const core_;
   v1::GenerateRequest request_;  // Its prompt goes when it is tokens; else as it came.
   const std::string id_;
+  const std::string key_name_;
   const MonotonicTime arrived_;
   Strand strand_;
   Sink sink_;

@@ -76,6 +76,11 @@ struct Call {
   }
 };
 
+std::string Authorization(const grpc::CallbackServerContext& context) {
+  const auto found = context.client_metadata().find("authorization");
+  return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 void Finish(Call& call, Stream& stream, const absl::Status& status) {
   {
     MutexLock lock(&call.mutex);
@@ -122,7 +127,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
                                       NoteStream(-1);
                                     }},
                                kClientLimits);
-  absl::StatusOr<v1::GenerateRequest> request = CheckedRequest(*buffer, core_->options.max_request_bytes);
+  absl::StatusOr<std::string> key_name = core_->CheckKey(Authorization(*context), KeyRole::kClient);
+  absl::StatusOr<v1::GenerateRequest> request =
+      key_name.ok() ? CheckedRequest(*buffer, core_->options.max_request_bytes) : key_name.status();
   if (!request.ok()) {
     core_->metrics.CountFinished(CodeName(request.status().code()));
     Finish(*call, *stream, request.status());
@@ -139,7 +146,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
             if (auto live = weak.lock()) live->Cancel(absl::ResourceExhaustedError("client reads too slowly"));
           },
       .on_end = [stream, call](const absl::Status& status) { Finish(*call, *stream, status); }};
-  auto generation = Generation::Start(core_, *std::move(request), std::move(sink));
+  auto generation = Generation::Start(core_, *std::move(request), std::move(sink),
+                                      {.key_name = *std::move(key_name), .held = nullptr});
   {
     MutexLock lock(&call->mutex);
     call->generation = std::move(generation);
@@ -149,6 +157,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
 
 grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
                                                         v1::ListModelsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (const auto key = core_->CheckKey(Authorization(*context), KeyRole::kClient); !key.ok()) {
+    reactor->Finish(ToGrpcStatus(key.status()));
+    return reactor;
+  }
   v1::Model* model = response->add_models();
   model->set_id(core_->model.name);
   const auto view = core_->registry.View();
@@ -157,13 +170,17 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
     model->set_context_length(view->context_length());
     model->set_vocab_size(view->vocab_size);
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 
 grpc::ServerUnaryReactor* GenerationService::GetCluster(grpc::CallbackServerContext* context, const v1::GetClusterRequest*,
                                                         v1::GetClusterResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (const auto key = core_->CheckKey(Authorization(*context), KeyRole::kClient); !key.ok()) {
+    reactor->Finish(ToGrpcStatus(key.status()));
+    return reactor;
+  }
   const auto view = core_->registry.View();
   for (const auto& info : view->workers) *response->add_workers() = WorkerStatus(*info, *view);
   v1::Router* router = response->mutable_router();
@@ -173,7 +190,6 @@ grpc::ServerUnaryReactor* GenerationService::GetCluster(grpc::CallbackServerCont
   const absl::Status ready = core_->Ready();
   router->set_ready(ready.ok());
   router->set_reason(std::string(ready.message()));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

@@ -57,6 +57,13 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
   const absl::Status id_status = given && !given->empty() ? CheckRequestId(kRequestIdHeader, *given) : absl::OkStatus();
   const std::string request_id = given && !given->empty() && id_status.ok() ? *given : NewRequestId();
   const HttpHeaders headers = {{kRequestIdHeader, request_id}};
+  const absl::StatusOr<std::string> key_name = CheckKey(request);
+  if (!key_name.ok()) {
+    core_->metrics.CountFinished(CodeName(key_name.status().code()));
+    HttpHeaders all = headers;
+    all.emplace_back("WWW-Authenticate", "Bearer");
+    return SendError(*writer, key_name.status(), all);
+  }
   const EndpointRow* row = FindRoute(request.path);
   if (row == nullptr) {
     const absl::Status status =
@@ -100,25 +107,31 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
     default:
       break;
   }
-  auto work = [this, row, request_id, headers, writer](const HttpRequest& taken, const PreparationPool::Held& held) {
-    if (row->route == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, held);
-    if (row->route == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, held);
+  auto work = [this, row, request_id, headers, writer](const HttpRequest& taken, const Generation::Origin& origin) {
+    if (row->route == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, origin);
+    if (row->route == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, origin);
     const absl::StatusOr<std::string> body = row->route == Endpoint::kTokenize ? Tokenize(taken.body) : Detokenize(taken.body);
     if (!body.ok()) return SendError(*writer, body.status(), headers);
     writer->Send(200, kJson, *body, headers);
   };
   const bool generates = row->route == Endpoint::kCompletions || row->route == Endpoint::kChat;
-  if (generates && request.body.size() <= kInlineBodyBytes) return work(request, nullptr);
+  if (generates && request.body.size() <= kInlineBodyBytes) return work(request, {.key_name = *key_name, .held = nullptr});
   const int64_t bytes = static_cast<int64_t>(request.body.size());
   const absl::StatusOr<PreparationPool::Held> held = core_->preparation.Reserve(bytes);
   if (!held.ok()) return SendError(*writer, held.status(), headers);
   auto shared = std::make_shared<HttpRequest>(std::move(request));
-  const auto posted = core_->preparation.Post(bytes, [work, shared, held = *held] { work(*shared, held); });
+  const auto posted = core_->preparation.Post(bytes, [work, shared, origin = Generation::Origin{*key_name, *held}] { work(*shared, origin); });
   if (!posted.ok()) SendError(*writer, posted.status(), headers);
 }
 
+// A load balancer has no key. Everything else needs one, what does not exist too: who has none learns nothing.
+absl::StatusOr<std::string> HttpApi::CheckKey(const HttpRequest& request) const {
+  if (request.path == "/health" || request.path == "/ready") return std::string();
+  return core_->CheckKey(request.Header("Authorization").value_or(""), KeyRole::kClient);
+}
+
 void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
-                       const Writer& writer, const PreparationPool::Held& held) {
+                       const Writer& writer, const Generation::Origin& origin) {
   absl::StatusOr<OpenAiRequest> parsed = ParseOpenAiRequest(request.body, chat);
   if (!parsed.ok()) {
     core_->metrics.CountFinished(CodeName(parsed.status().code()));
@@ -134,7 +147,7 @@ void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string&
   for (v1::GenerateRequest& one : parsed->requests) {
     if (one.request_id().empty()) one.set_request_id(request_id);
   }
-  HttpGeneration::Start(core_, *std::move(parsed), request_id, headers, writer, held);
+  HttpGeneration::Start(core_, *std::move(parsed), request_id, headers, writer, origin);
 }
 
 absl::StatusOr<std::string> HttpApi::Tokenize(const std::string& body) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/http/http_server.h"
+#include "router/generation.h"
 #include "router/router_core.h"
 
 namespace baton {
@@ -26,7 +27,8 @@ class HttpApi {
   using Writer = std::shared_ptr<HttpResponseWriter>;
 
   void Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
-                const Writer& writer, const PreparationPool::Held& held);
+                const Writer& writer, const Generation::Origin& origin);
+  absl::StatusOr<std::string> CheckKey(const HttpRequest& request) const;
   absl::StatusOr<std::string> Tokenize(const std::string& body);
   absl::StatusOr<std::string> Detokenize(const std::string& body);
   absl::StatusOr<std::string> Models(const std::string& path) const;

@@ -18,7 +18,7 @@ void SendError(HttpResponseWriter& writer, const absl::Status& status, const Htt
 }
 
 void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string request_id, HttpHeaders headers,
-                           std::shared_ptr<HttpResponseWriter> writer, const PreparationPool::Held& held) {
+                           std::shared_ptr<HttpResponseWriter> writer, const Generation::Origin& origin) {
   auto self = std::shared_ptr<HttpGeneration>(
       new HttpGeneration(core, request, std::move(request_id), std::move(headers), std::move(writer)));
   // Weak: the connection keeps the callback.
@@ -35,7 +35,7 @@ void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string 
         core, std::move(request.requests[i]),
         {.on_response = [self, prompt](v1::GenerateResponse&& response) { self->OnResponse(prompt, response); },
          .on_end = [self](const absl::Status& status) { self->OnEnd(status); }},
-        held);
+        origin);
     absl::Status cancelled;
     {
       MutexLock lock(&self->mutex_);

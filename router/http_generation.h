@@ -26,9 +26,8 @@ void SendError(HttpResponseWriter& writer, const absl::Status& status, const Htt
 class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
  public:
   // `core` outlives it; it keeps itself alive until the answer is complete. `headers` go into every answer.
-  // `held` as for Generation::Start.
   static void Start(RouterCore* core, OpenAiRequest request, std::string request_id, HttpHeaders headers,
-                    std::shared_ptr<HttpResponseWriter> writer, const PreparationPool::Held& held);
+                    std::shared_ptr<HttpResponseWriter> writer, const Generation::Origin& origin);
 
  private:
   HttpGeneration(RouterCore* core, const OpenAiRequest& request, std::string request_id, HttpHeaders headers,

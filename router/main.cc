@@ -21,6 +21,9 @@
 
 ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1) and for workers that register.");
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatible API; empty: none.");
+ABSL_FLAG(std::string, api_keys, "", "File of the keys that clients and workers need, a line each: NAME KEY [client|worker|admin]. Read again when "
+          "it changes.");
+ABSL_FLAG(bool, insecure, false, "Serve other machines without --api-keys.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(absl::Duration, sse_keepalive, absl::Seconds(15), "A stream of events that is silent for so long gets a comment; 0: never.");
@@ -52,8 +55,8 @@ const baton::ConfigSpec& Spec() {
   static const baton::ConfigSpec* const spec = new baton::ConfigSpec{
       .program = "baton_router",
       .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
-      .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000\n",
-      .groups = {{"Addresses", {"grpc", "http", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
+      .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000 --api-keys keys\n",
+      .groups = {{"Addresses", {"grpc", "http", "api_keys", "insecure", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
                  {"Model", {"model", "served_model_name", "template_processes"}},
                  {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
                  {"Trouble",
@@ -88,6 +91,13 @@ bool SetLogging() {
   return false;
 }
 
+absl::Status CheckExposure(absl::string_view flag, const std::string& address) {
+  if (address.empty() || absl::GetFlag(FLAGS_insecure) || !absl::GetFlag(FLAGS_api_keys).empty()) return absl::OkStatus();
+  if (baton::IsLoopbackAddress(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " ", address, " can be reached from other machines, where nobody is asked for a "
+                                                 "key: give --api-keys FILE, or --insecure on a network of your own"));
+}
+
 absl::Status CheckValues() {
   BATON_RETURN_IF_ERROR(baton::CreateRoutePolicy(absl::GetFlag(FLAGS_policy)).status());
   BATON_RETURN_IF_ERROR(baton::CheckAddress("--grpc", absl::GetFlag(FLAGS_grpc)));
@@ -95,6 +105,8 @@ absl::Status CheckValues() {
        {std::pair("--http", absl::GetFlag(FLAGS_http)), std::pair("--status", absl::GetFlag(FLAGS_status))}) {
     if (!address.empty()) BATON_RETURN_IF_ERROR(baton::CheckAddress(flag, address));
   }
+  BATON_RETURN_IF_ERROR(CheckExposure("--grpc", absl::GetFlag(FLAGS_grpc)));
+  BATON_RETURN_IF_ERROR(CheckExposure("--http", absl::GetFlag(FLAGS_http)));
   const std::pair<const char*, absl::Duration> timeouts[] = {{"--queue-timeout", absl::GetFlag(FLAGS_queue_timeout)},
                                                              {"--landing-timeout", absl::GetFlag(FLAGS_landing_timeout)},
                                                              {"--transfer-timeout", absl::GetFlag(FLAGS_transfer_timeout)},
@@ -130,6 +142,9 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   if (http_threads < 1) return absl::InvalidArgumentError(absl::StrCat("--http-threads ", http_threads, " is below 1"));
   if (absl::GetFlag(FLAGS_heartbeat) < absl::Milliseconds(10)) {
     return absl::InvalidArgumentError("--heartbeat is below 10ms");
+  }
+  if (const std::string keys = absl::GetFlag(FLAGS_api_keys); !keys.empty()) {
+    BATON_ASSIGN_OR_RETURN(options.core.api_keys, baton::ApiKeys::Load(keys));
   }
   options.core.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
   options.core.policy = absl::GetFlag(FLAGS_policy);

@@ -36,12 +36,18 @@ void End(WorkerRegistry* registry, Session& session) {
 }  // namespace
 
 grpc::ServerBidiReactor<internal::WorkerReport, internal::RouterReply>* RegistryService::Register(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
+  const auto found = context->client_metadata().find("authorization");
+  const absl::Status allowed =
+      core_->CheckKey(found == context->client_metadata().end() ? absl::string_view()
+                                                                : absl::string_view(found->second.data(), found->second.size()),
+                      KeyRole::kWorker)
+          .status();
   auto session = std::make_shared<Session>();
   auto finish = [session](const absl::Status& status) {
     if (auto stream = session->stream.lock()) stream->Finish(status);
   };
-  auto on_message = [this, session, finish](internal::WorkerReport&& report) {
+  auto on_message = [this, session, finish, allowed](internal::WorkerReport&& report) {
     uint64_t id = 0;
     {
       MutexLock lock(&session->mutex);
@@ -54,6 +60,10 @@ grpc::ServerBidiReactor<internal::WorkerReport, internal::RouterReply>* Registry
         finish(absl::AbortedError("another run of this worker has registered"));
       }
       return;
+    }
+    if (!allowed.ok()) {
+      BATON_LOG(WARNING) << "a worker at " << report.identity().address() << " is refused: " << allowed.message();
+      return finish(allowed);
     }
     if (!report.has_identity()) return finish(absl::InvalidArgumentError("the first report must be the worker's identity"));
     const absl::StatusOr<uint64_t> connected = registry_->Connect(report.identity(), now);

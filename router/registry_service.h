@@ -6,23 +6,26 @@
 #include <string>
 
 #include "baton/internal/registry.grpc.pb.h"
-#include "router/worker_registry.h"
+#include "router/router_core.h"
 
 namespace baton {
 
 // The Register streams of the workers, over WorkerRegistry. A stream is answered once, after the identity.
+//   UNAUTHENTICATED, PERMISSION_DENIED  keys are asked for, and it has none for workers: a worker sees prompts.
 //   INVALID_ARGUMENT     the first message is no identity, or lacks a field.
 //   ALREADY_EXISTS       the id is another live worker's.
 //   ABORTED              another run of the worker has registered.
 class RegistryService : public internal::Registry::CallbackService {
  public:
-  RegistryService(WorkerRegistry* registry, std::string router_id, uint64_t incarnation)
-      : registry_(registry), router_id_(std::move(router_id)), incarnation_(incarnation) {}
+  // `core` outlives it.
+  explicit RegistryService(RouterCore* core)
+      : core_(core), registry_(&core->registry), router_id_(core->router_id), incarnation_(core->incarnation) {}
 
   grpc::ServerBidiReactor<internal::WorkerReport, internal::RouterReply>* Register(
       grpc::CallbackServerContext* context) override;
 
  private:
+  RouterCore* const core_;
   WorkerRegistry* const registry_;
   const std::string router_id_;
   const uint64_t incarnation_;

@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   RouterCore* core = router->core_.get();
   router->api_ = std::make_unique<HttpApi>(core);
   router->generation_ = std::make_unique<GenerationService>(core);
-  router->registry_ = std::make_unique<RegistryService>(&core->registry, core->router_id, core->incarnation);
+  router->registry_ = std::make_unique<RegistryService>(core);
   const RpcServerOptions grpc_options = {.address = options.grpc_address,
                                          .max_message_bytes = MaxMessageBytes(options.core.max_request_bytes)};
   BATON_ASSIGN_OR_RETURN(router->grpc_,

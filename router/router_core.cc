@@ -14,6 +14,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxDispatches = 4096;
+constexpr absl::Duration kKeyReload = absl::Seconds(1);
 constexpr absl::Duration kMaxTick = absl::Milliseconds(100);
 
 AdmissionOptions MakeAdmissionOptions(const RouterCoreOptions& options) {
@@ -58,6 +59,7 @@ RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, Metr
                         .on_lost = [this](const WorkerRef& worker, const std::string& reason) { OnWorkerLost(worker, reason); }});
   ExportGauges();
   ScheduleTick();
+  if (options.api_keys != nullptr) ScheduleKeyReload();
 }
 
 void RouterCore::ExportGauges() {
@@ -218,6 +220,19 @@ void RouterCore::OnViewChange() {
 void RouterCore::OnWorkerLost(const WorkerRef& worker, const std::string& reason) {
   BATON_LOG(WARNING) << "lost worker " << worker.id << ": " << reason;
   for (const auto& generation : Generations()) generation->NoteWorkerLost(worker, reason);
+}
+
+absl::StatusOr<std::string> RouterCore::CheckKey(absl::string_view authorization, KeyRole needed) const {
+  if (options.api_keys == nullptr) return std::string();
+  return options.api_keys->Check(authorization, needed);
+}
+
+// Files may be slow: not on the timers' thread.
+void RouterCore::ScheduleKeyReload() {
+  timers.Schedule(Clock::Real()->Now() + kKeyReload, [this] {
+    (void)preparation.Post(0, [this] { options.api_keys->Reload(); });
+    ScheduleKeyReload();
+  });
 }
 
 void RouterCore::ScheduleTick() {

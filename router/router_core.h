@@ -17,6 +17,7 @@
 #include "common/base/metrics.h"
 #include "common/base/mutex.h"
 #include "router/admission.h"
+#include "router/api_keys.h"
 #include "router/dispatcher.h"
 #include "router/landed_prompts.h"
 #include "router/preparation_pool.h"
@@ -42,6 +43,7 @@ struct RouterCoreOptions {
   size_t max_request_bytes = 64 << 20;  // Of one client's request, in both APIs. What workers send has its own bounds.
   PreparationOptions preparation;
   absl::Duration sse_keepalive = absl::Seconds(15);  // See HttpGeneration; 0: never.
+  std::shared_ptr<ApiKeys> api_keys;  // Null: nobody is asked for one.
   bool vllm_metrics = false;  // vLLM's names at /metrics as well.
 };
 
@@ -73,6 +75,10 @@ class RouterCore {
 
   int num_running() const;
 
+  // The name of the caller's key, by its Authorization header; empty where no keys are asked for.
+  //   Codes of ApiKeys::Check.
+  absl::StatusOr<std::string> CheckKey(absl::string_view authorization, KeyRole needed) const;
+
   const RouterCoreOptions options;
   const std::string router_id;
   const uint64_t incarnation;
@@ -99,6 +105,7 @@ class RouterCore {
   void OnViewChange();
   void OnWorkerLost(const WorkerRef& worker, const std::string& reason);
   void ScheduleTick();
+  void ScheduleKeyReload();
   void ExportGauges();
   void TellReady();
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/base/host_port.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -39,6 +42,17 @@ absl::Status CheckAddress(absl::string_view flag, absl::string_view text) {
   }
   const absl::Status status = ParseHostPort(text).status();
   return status.ok() ? status : Annotate(status, flag);
+}
+
+bool IsLoopbackAddress(absl::string_view text) {
+  if (absl::StartsWith(text, "unix:") || absl::StartsWith(text, "unix-abstract:")) return true;
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(text);
+  if (!parsed.ok()) return false;
+  in_addr v4;
+  in6_addr v6;
+  if (inet_pton(AF_INET, parsed->host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, parsed->host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return parsed->host == "localhost";
 }
 
 std::string FormatHostPort(absl::string_view host, uint16_t port) {

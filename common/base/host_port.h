@@ -24,6 +24,9 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 //   INVALID_ARGUMENT  as ParseHostPort, with `flag` in front.
 absl::Status CheckAddress(absl::string_view flag, absl::string_view text);
 
+// Whether only this machine reaches `text`: a loopback address, "localhost", or a Unix socket.
+bool IsLoopbackAddress(absl::string_view text);
+
 // The text that ParseHostPort reads back.
 std::string FormatHostPort(absl::string_view host, uint16_t port);
 

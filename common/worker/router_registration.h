@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "baton/internal/registry.pb.h"
 #include "common/base/mutex.h"
 #include "common/base/thread.h"
@@ -19,7 +20,8 @@ namespace baton {
 class RouterRegistration {
  public:
   using LoadProvider = std::function<internal::WorkerLoad()>;
-  RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load);
+  // `api_key_file`: the key that the router wants, read at each registration; empty: none.
+  RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load, std::string api_key_file);
   // Closes the stream, so that the router forgets the worker at once.
   ~RouterRegistration();
 
@@ -31,10 +33,12 @@ class RouterRegistration {
   struct Session;
   void Run();
   void RunSession();
+  absl::Status AddKey(Session& session) const;
 
   const std::string address_;
   const internal::WorkerIdentity identity_;
   const LoadProvider load_;
+  const std::string api_key_file_;
   mutable Mutex mutex_;
   CondVar wake_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

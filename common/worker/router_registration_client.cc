@@ -7,6 +7,8 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
+#include "common/base/secret_file.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/event_stream.h"
 #include "common/worker/router_registration.h"
@@ -29,10 +31,12 @@ struct RouterRegistration::Session {
   absl::Status status;
 };
 
-RouterRegistration::RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load)
+RouterRegistration::RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load,
+                                       std::string api_key_file)
     : address_(std::move(router_address)),
       identity_(std::move(identity)),
       load_(std::move(load)),
+      api_key_file_(std::move(api_key_file)),
       thread_("register", [this] { Run(); }) {}
 
 RouterRegistration::~RouterRegistration() {
@@ -78,6 +82,13 @@ void RouterRegistration::Run() {
   }
 }
 
+absl::Status RouterRegistration::AddKey(Session& session) const {
+  if (api_key_file_.empty()) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const std::string key, ReadSecretFile("--api-key-file", api_key_file_));
+  session.stream->context()->AddMetadata("authorization", "Bearer " + key);
+  return absl::OkStatus();
+}
+
 void RouterRegistration::RunSession() {
   auto session = std::make_shared<Session>();
   const auto channel = CreateChannel(address_);
@@ -101,6 +112,9 @@ void RouterRegistration::RunSession() {
             wake_.NotifyAll();
           },
   });
+  if (const absl::Status status = AddKey(*session); !status.ok()) {  // The router says what follows from it.
+    BATON_LOG(WARNING) << "no key for router " << address_ << ": " << status.message();
+  }
   stub->async()->Register(session->stream->context(), session->stream->reactor());
   session->stream->Start();
   internal::WorkerReport hello;

@@ -8,6 +8,7 @@
 #include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/quantity.h"
+#include "common/base/secret_file.h"
 #include "common/base/status_macros.h"
 
 ABSL_FLAG(std::string, model, "", "GGUF file, or Hugging Face folder with config.json and safetensors.");
@@ -22,6 +23,7 @@ ABSL_FLAG(std::string, advertise, "", "HOST:PORT where router and workers reach 
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty serves none.");
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
+ABSL_FLAG(std::string, api_key_file, "", "File with the key that the routers want of workers (their --api-keys); read at each registration.");
 ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, tcp, grpc).");
 
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of the KV pool; auto takes --kv-memory-share.");
@@ -106,7 +108,7 @@ absl::Status ApplyLogging(internal::WorkerRole role) {
 std::vector<ConfigGroup> WorkerFlagGroups() {
   return {
       {"Model", {"model", "served_model_name", "cache_dir", "cache_size"}},
-      {"Cluster", {"id", "listen", "advertise", "router", "status", "vllm_metrics", "transport"}},
+      {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport"}},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
       {"Compute", {"device", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
@@ -127,6 +129,8 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.status = absl::GetFlag(FLAGS_status);
   options.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
   options.routers = absl::StrSplit(absl::GetFlag(FLAGS_router), ',', absl::SkipWhitespace());
+  options.api_key_file = absl::GetFlag(FLAGS_api_key_file);
+  if (!options.api_key_file.empty()) BATON_RETURN_IF_ERROR(ReadSecretFile("--api-key-file", options.api_key_file).status());
   options.device = absl::GetFlag(FLAGS_device);
   options.backend.num_threads = absl::GetFlag(FLAGS_threads);
   options.backend.isa = absl::GetFlag(FLAGS_isa);

@@ -30,6 +30,7 @@ struct WorkerOptions {
   std::string advertise;             // Where others reach us; empty: the listening address.
   std::string status;                // Empty: no status server.
   std::vector<std::string> routers;  // Registered with all of them.
+  std::string api_key_file;          // Of the key that routers are shown; empty: none.
   bool vllm_metrics = false;         // vLLM's names at /metrics as well.
 
   // Nice value of the threads that compute, 0 to 19; what answers calls keeps the process's own. Nothing: the role's, so that

@@ -59,7 +59,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
     return load;
   };
   auto directory = std::make_unique<RouterDirectory>(options.routers, [&](const std::string& address) {
-    return std::make_unique<RouterRegistration>(address, identity, load);
+    return std::make_unique<RouterRegistration>(address, identity, load, options.api_key_file);
   });
   directory_or_null = directory.get();
   BATON_LOG(INFO) << runtime->id() << " serves on " << identity.address();

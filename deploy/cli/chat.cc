@@ -28,9 +28,9 @@ constexpr char kChatHelp[] =
 
 class Chat {
  public:
-  Chat(const v1::GenerateRequest& request, InterruptWatch* interrupts)
+  Chat(const v1::GenerateRequest& request, const std::string& api_key, InterruptWatch* interrupts)
       : request_(request),
-        client_(absl::GetFlag(FLAGS_router)),
+        client_(absl::GetFlag(FLAGS_router), api_key),
         interrupts_(interrupts),
         interactive_(isatty(STDIN_FILENO) == 1),
         color_(UseColor(STDERR_FILENO)) {
@@ -127,8 +127,10 @@ int RunChat(const ConfigResult& config) {
   v1::GenerateRequest request;
   absl::Status status = SetSampling(config, &request);
   if (status.ok()) status = CheckAddress("--router", absl::GetFlag(FLAGS_router));
+  const auto api_key = ApiKey();
+  if (status.ok()) status = api_key.status();
   if (!status.ok()) return Fail("chat", status, /*json=*/false, kExitUsage);
-  return Chat(request, &interrupts).Run();
+  return Chat(request, *api_key, &interrupts).Run();
 }
 
 }  // namespace
@@ -141,7 +143,7 @@ Command ChatCommand() {
                .examples = "  baton chat\n"
                            "  baton chat --router 10.0.0.1:9000 --system 'Answer in one sentence.' --temperature 0.7\n"
                            "  echo 'Why is the sky blue?' | baton chat\n",
-               .groups = {{"Request", {"router", "model", "system", "timeout", "cache_salt"}},
+               .groups = {{"Request", {"router", "api_key_file", "model", "system", "timeout", "cache_salt"}},
                           AnswerFlags(),
                           SamplingFlags(),
                           {"Output", {"timeline"}}},

@@ -68,9 +68,9 @@ absl::Status CheckCount(absl::string_view flag, int value, int low) {
 
 const std::vector<std::string>& ForwardedTo(absl::string_view program) {
   static const auto* const router =
-      new std::vector<std::string>{"served_model_name", "max_request_bytes", "grace", "log_level", "log_format"};
+      new std::vector<std::string>{"served_model_name", "api_keys", "insecure", "max_request_bytes", "grace", "log_level", "log_format"};
   static const auto* const worker = new std::vector<std::string>{
-      "served_model_name", "transport", "device",      "threads",  "isa",   "activations", "kv_memory", "max_context",
+      "served_model_name", "api_key_file", "transport", "device", "threads",  "isa",   "activations", "kv_memory", "max_context",
       "kv_dtype",          "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format"};
   return program == "router" ? *router : *worker;
 }

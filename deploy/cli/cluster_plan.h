@@ -18,6 +18,7 @@ struct ClusterPlan {
   std::string model;
   int num_prefill = 1;
   int num_decode = 1;
+  std::string api_key;             // To ask the router how far it is; empty: it wants none.
   std::string grpc, http, status;  // The router's addresses, ports known; http may be empty.
   bool local_prefill = false;
   std::string disaggregate;        // Empty: always, or never with local_prefill.

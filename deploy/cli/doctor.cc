@@ -84,7 +84,9 @@ std::string Variables() {
 
 // What the programs of the cluster say of themselves: the router's list, then each worker's own pages.
 void AddCluster(const std::string& router, absl::Duration timeout, std::string* report) {
-  RouterClient client(router);
+  const auto api_key = ApiKey();
+  if (!api_key.ok()) Section("API key", api_key.status().ToString(), report);
+  RouterClient client(router, api_key.value_or(""));
   const auto cluster = client.GetCluster(timeout);
   if (!cluster.ok()) return Section(absl::StrCat("cluster at ", router), cluster.status().ToString(), report);
   Section(absl::StrCat("cluster at ", router), ClusterText(*cluster, false), report);
@@ -148,7 +150,7 @@ Command DoctorCommand() {
                           "passwords and tokens are removed; look it over all the same before you send it.",
                .examples = "  baton doctor > report.txt\n"
                            "  baton doctor --router 10.0.0.1:9000 --processes 10.0.0.1:9100 > report.txt\n",
-               .groups = {{"Where to look", {"router", "processes", "config_folder", "log_lines", "timeout"}}}},
+               .groups = {{"Where to look", {"router", "api_key_file", "processes", "config_folder", "log_lines", "timeout"}}}},
       .run = RunDoctor,
   };
 }

@@ -5,6 +5,7 @@
 
 #include "absl/flags/flag.h"
 #include "common/base/quantity.h"
+#include "common/base/secret_file.h"
 
 namespace baton::cli {
 namespace {
@@ -36,6 +37,11 @@ const char* JsonHelp() {
 const char* StatusHelp() {
   if (CurrentCommand() == "status") return "HOST:PORT of a process's --status: asks that process alone whether it is ready.";
   return "HOST:PORT of the router's /health, /ready and /metrics; port 0 takes a free one.";
+}
+
+const char* ApiKeyHelp() {
+  if (CurrentCommand() == "serve") return "File with a key of role admin, for the workers and for waiting until all serve; needed with --api-keys.";
+  return "File with the API key that the router wants.";
 }
 
 const char* ThreadsHelp() {
@@ -72,6 +78,8 @@ ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, max_running, 64, "Sequences per decode step.");
 ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts that begin alike.");
 ABSL_FLAG(std::string, max_request_bytes, "64MiB", "Largest request that the router takes.");
+ABSL_FLAG(std::string, api_keys, "", "File of the keys that the router asks for, NAME KEY [client|worker|admin] a line.");
+ABSL_FLAG(bool, insecure, false, "Serve other machines without --api-keys.");
 ABSL_FLAG(std::string, router_flags, "", "More flags for the router, separated by spaces.");
 ABSL_FLAG(std::string, prefill_flags, "", "More flags for the prefill workers, separated by spaces.");
 ABSL_FLAG(std::string, decode_flags, "", "More flags for the decode workers, separated by spaces.");
@@ -85,6 +93,7 @@ ABSL_FLAG(std::string, config_folder, "/etc/baton", "Folder of configuration fil
 ABSL_FLAG(int, log_lines, 1000, "Lines of the services' journal.");
 
 ABSL_FLAG(std::string, router, "127.0.0.1:9000", "HOST:PORT of the router's gRPC services.");
+ABSL_FLAG(std::string, api_key_file, "", baton::cli::ApiKeyHelp());
 ABSL_FLAG(std::string, prompt, "", "Text to continue; - reads it from standard input.");
 ABSL_FLAG(std::string, messages, "", "Chat as JSON, [{\"role\":\"user\",\"content\":\"...\"}]; - reads it from standard input.");
 ABSL_FLAG(std::string, prompt_ids, "", "Token ids, 1,2,3; - reads them from standard input.");
@@ -128,3 +137,13 @@ ABSL_FLAG(int, top, 0, "Also the K largest, as [id, logit] pairs.");
 ABSL_FLAG(std::string, raw, "", "Write the logits as fp32 into this file instead of JSON.");
 ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
+
+namespace baton::cli {
+
+absl::StatusOr<std::string> ApiKey() {
+  const std::string path = absl::GetFlag(FLAGS_api_key_file);
+  if (path.empty()) return std::string();
+  return ReadSecretFile("--api-key-file", path);
+}
+
+}  // namespace baton::cli

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/flags/declare.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -36,6 +37,7 @@ ABSL_DECLARE_FLAG(std::string, log_format);
 
 // generate, chat, status
 ABSL_DECLARE_FLAG(std::string, router);
+ABSL_DECLARE_FLAG(std::string, api_key_file);
 ABSL_DECLARE_FLAG(std::string, prompt);
 ABSL_DECLARE_FLAG(std::string, messages);
 ABSL_DECLARE_FLAG(std::string, prompt_ids);
@@ -87,6 +89,9 @@ namespace baton::cli {
 
 // Every --stop that was given, in order.
 const std::vector<std::string>& StopStrings();
+
+// The key in --api-key-file; empty without one.
+absl::StatusOr<std::string> ApiKey();
 
 // Help texts depend on the subcommand where one name means two things.
 void SetCurrentCommand(absl::string_view name);

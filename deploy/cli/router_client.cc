@@ -16,7 +16,8 @@
 namespace baton::cli {
 namespace {
 
-void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
+void Prepare(absl::Duration timeout, const std::string& api_key, grpc::ClientContext* context) {
+  if (!api_key.empty()) context->AddMetadata("authorization", "Bearer " + api_key);
   if (timeout > absl::Hours(24 * 365)) return;
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
 }
@@ -45,7 +46,8 @@ struct RouterClient::State {
   grpc::ClientContext* running ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
-RouterClient::RouterClient(std::string address) : address_(std::move(address)), state_(std::make_unique<State>()) {
+RouterClient::RouterClient(std::string address, std::string api_key)
+    : address_(std::move(address)), api_key_(std::move(api_key)), state_(std::make_unique<State>()) {
   state_->stub = v1::Generation::NewStub(CreateChannel(address_));
 }
 
@@ -54,7 +56,7 @@ RouterClient::~RouterClient() = default;
 absl::Status RouterClient::Generate(const v1::GenerateRequest& request, absl::Duration timeout,
                                     const std::function<void(const v1::GenerateResponse&)>& on_message) {
   grpc::ClientContext context;
-  SetTimeout(timeout, &context);
+  Prepare(timeout, api_key_, &context);
   const auto reader = state_->stub->Generate(&context, request);
   {
     MutexLock lock(&state_->mutex);
@@ -76,7 +78,7 @@ void RouterClient::Cancel() {
 
 absl::StatusOr<v1::GetClusterResponse> RouterClient::GetCluster(absl::Duration timeout) {
   grpc::ClientContext context;
-  SetTimeout(timeout, &context);
+  Prepare(timeout, api_key_, &context);
   v1::GetClusterResponse response;
   const absl::Status status = Explain(state_->stub->GetCluster(&context, v1::GetClusterRequest(), &response), context, address_);
   if (!status.ok()) return status;

@@ -16,8 +16,8 @@ namespace baton::cli {
 // A client of one router. Calls block; Cancel may come from any thread.
 class RouterClient {
  public:
-  // Connects at the first call. `address` is HOST:PORT.
-  explicit RouterClient(std::string address);
+  // Connects at the first call. `address` is HOST:PORT; `api_key`: that the router wants; empty: none.
+  explicit RouterClient(std::string address, std::string api_key = "");
   ~RouterClient();
 
   // Calls `on_message` for each message as it comes. Once at a time.
@@ -34,7 +34,7 @@ class RouterClient {
 
  private:
   struct State;
-  const std::string address_;
+  const std::string address_, api_key_;
   const std::unique_ptr<State> state_;
 };
 

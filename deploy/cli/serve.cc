@@ -39,6 +39,7 @@ absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
   }
   BATON_ASSIGN_OR_RETURN(plan.program_folder, ProgramFolder());
   plan.model = absl::GetFlag(FLAGS_model);
+  BATON_ASSIGN_OR_RETURN(plan.api_key, ApiKey());
   plan.num_prefill = absl::GetFlag(FLAGS_prefill);
   plan.num_decode = absl::GetFlag(FLAGS_decode);
   plan.local_prefill = absl::GetFlag(FLAGS_local_prefill);
@@ -131,7 +132,7 @@ class Serving {
       if (supervisor_.draining()) return absl::OkStatus();
       if (supervisor_.failure()) return absl::AbortedError(*supervisor_.failure());
       // A new connection each time: one that was refused before would wait longer each time to try again.
-      RouterClient client(ReachableAddress(plan_.grpc));
+      RouterClient client(ReachableAddress(plan_.grpc), plan_.api_key);
       if (const auto cluster = client.GetCluster(absl::Milliseconds(500)); cluster.ok()) {
         missing = Missing(*cluster);
         if (missing.empty()) {
@@ -202,10 +203,10 @@ Command ServeCommand() {
                           "on standard error when requests are served, starts again what dies, and drains on Ctrl-C or "
                           "SIGTERM: running requests end first. A second Ctrl-C ends everything at once.",
                .examples = "  baton serve --model model.gguf --prefill 1 --decode 1\n"
-                           "  baton serve --model model.gguf --local-prefill --grpc 0.0.0.0:9000 --http 0.0.0.0:8000\n"
+                           "  baton serve --model model.gguf --local-prefill --grpc 0.0.0.0:9000 --http 0.0.0.0:8000 --insecure\n"
                            "  baton serve --model folder/ --prefill 2 --decode 1 --threads 4 --kv-memory 2G\n",
                .groups = {{"Cluster", {"model", "prefill", "decode", "local_prefill", "disaggregate", "served_model_name"}},
-                          {"Addresses", {"grpc", "http", "status", "transport"}},
+                          {"Addresses", {"grpc", "http", "status", "api_keys", "api_key_file", "insecure", "transport"}},
                           {"Workers", {"threads", "kv_memory", "max_context", "kv_dtype", "prefix_cache", "cache_dir",
                                        "device", "isa", "activations", "chunk_tokens", "max_running"}},
                           {"Router", {"max_request_bytes"}},

@@ -41,7 +41,9 @@ int RunStatus(const ConfigResult& config) {
   if (const absl::Status status = CheckAddress("--router", absl::GetFlag(FLAGS_router)); !status.ok()) {
     return Fail("status", status, json, kExitUsage);
   }
-  RouterClient client(absl::GetFlag(FLAGS_router));
+  const auto api_key = ApiKey();
+  if (!api_key.ok()) return Fail("status", api_key.status(), json, kExitUsage);
+  RouterClient client(absl::GetFlag(FLAGS_router), *api_key);
   const auto cluster = client.GetCluster(std::min(absl::GetFlag(FLAGS_timeout), absl::Seconds(10)));
   if (!cluster.ok()) return Fail("status", cluster.status(), json);
   const std::string text = json ? DumpJson(ClusterJson(*cluster)) + "\n" : ClusterText(*cluster, UseColor(STDOUT_FILENO));
@@ -58,7 +60,7 @@ Command StatusCommand() {
                           "one process is ready: exit code 0 if it is (a health check).",
                .examples = "  baton status\n  baton status --router 10.0.0.1:9000 --json\n"
                            "  baton status --status 10.0.0.2:9101\n",
-               .groups = {{"Request", {"router", "status", "timeout"}}, {"Output", {"json"}}}},
+               .groups = {{"Request", {"router", "api_key_file", "status", "timeout"}}, {"Output", {"json"}}}},
       .run = RunStatus,
   };
 }

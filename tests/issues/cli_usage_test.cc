@@ -35,6 +35,12 @@ TEST(CliUsage, WrongValuesAreExitCodeTwo) {
       {{"--log-level=loud"}, "--log-level loud", true},
       {{"--router-flags=--policy=best"}, "route policy best is unknown", true},
       {{"--router-flags=--queue-timeout=-1s"}, "--queue-timeout -1s is negative", true},
+      {{"--http=0.0.0.0:0"}, "can be reached from other machines", true},
+      {{"--grpc=0.0.0.0:0"}, "give --api-keys FILE, or --insecure", true},
+      {{"--api-keys=/nowhere/keys"}, "--api-keys /nowhere/keys: cannot be read", true},
+      {{"--api-key-file=/nowhere/key"}, "--api-key-file /nowhere/key: cannot be read", true},
+      {{"status", "--api-key-file=/nowhere/key"}, "--api-key-file /nowhere/key: cannot be read"},
+      {{"--router-flags=--max-preparing-bytes=1KiB"}, "--max-preparing-bytes 1024 is below --max-request-bytes 67108864", true},
       {{"--router-flags=--template-processes=0"}, "--template-processes 0 is below 1", true},
       {{"--prefill-flags=--advertise=here:99999"}, "--advertise: address 'here:99999'", true},
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client is told: the same thing in both APIs, in the shape that OpenAI's clients read, with value, bound and field.
+#include <fstream>
 #include <future>
 #include <set>
 #include <tuple>
@@ -8,8 +9,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "baton/internal/registry.grpc.pb.h"
 #include "common/text/no_tokenizer.h"
+#include "router/api_keys.h"
 #include "router/prepared_request.h"
+#include "tests/support/temp_files.h"
 #include "tests/unit/router/service_fixture.h"
 
 namespace baton::testing {
@@ -327,6 +331,101 @@ TEST_F(RouterErrorsTest, ASilentStreamGetsComments) {
     context.TryCancel();
     running->Finish();
   }
+}
+
+class ApiKeysTest : public RouterErrorsTest {
+ protected:
+  static constexpr char kClient[] = "client-0123456789", kWorkerKey[] = "worker-0123456789";
+
+  void SetUp() override {
+    path_ = WriteTempFile("keys", absl::StrCat("alice ", kClient, "\nw ", kWorkerKey, " worker\n"));
+    auto keys = ApiKeys::Load(path_);
+    ASSERT_TRUE(keys.ok()) << keys.status();
+    RouterOptions options;
+    options.core.api_keys = *std::move(keys);
+    StartRouter(options);
+  }
+  grpc::StatusCode Call(const std::string& key) {
+    grpc::ClientContext context;
+    if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+    v1::GetClusterResponse response;
+    const grpc::Status cluster = stub_->GetCluster(&context, {}, &response);
+    grpc::ClientContext second, third;
+    if (!key.empty()) second.AddMetadata("authorization", "Bearer " + key);
+    if (!key.empty()) third.AddMetadata("authorization", "Bearer " + key);
+    v1::ListModelsResponse models;
+    EXPECT_EQ(stub_->ListModels(&second, {}, &models).error_code(), cluster.error_code());
+    auto reader = stub_->Generate(&third, Text("abc"));
+    v1::GenerateResponse ignored;
+    while (reader->Read(&ignored)) {
+    }
+    const grpc::StatusCode generate = reader->Finish().error_code();
+    EXPECT_EQ(generate, cluster.ok() ? grpc::UNAVAILABLE : cluster.error_code());  // There are no workers.
+    return cluster.error_code();
+  }
+  grpc::StatusCode Register(const std::string& key) {
+    grpc::ClientContext context;
+    if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
+    auto stub = internal::Registry::NewStub(CreateChannel(router_->grpc_address()));
+    auto stream = stub->Register(&context);
+    internal::WorkerReport report;
+    auto* identity = report.mutable_identity();
+    identity->set_id("d-1");
+    identity->set_incarnation(1);
+    identity->set_role(internal::DECODE);
+    identity->set_address("127.0.0.1:1");
+    identity->set_model_fingerprint("m");
+    identity->set_kv_layout("l");
+    identity->set_context_length(64);
+    identity->set_vocab_size(300);
+    stream->Write(report);
+    internal::RouterReply reply;
+    const bool welcome = stream->Read(&reply);
+    stream->WritesDone();
+    while (stream->Read(&reply)) {
+    }
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(welcome, status.ok()) << status.error_message();
+    return status.error_code();
+  }
+
+  std::string path_;
+};
+
+TEST_F(ApiKeysTest, EveryCallOfAClientNeedsOne) {
+  EXPECT_EQ(Call(""), grpc::UNAUTHENTICATED);
+  EXPECT_EQ(Call("client-0123456780"), grpc::UNAUTHENTICATED);
+  EXPECT_EQ(Call(kWorkerKey), grpc::PERMISSION_DENIED);
+  EXPECT_EQ(Call(kClient), grpc::OK);
+  const std::string good = absl::StrCat("Bearer ", kClient);
+  for (const auto& [method, path, status] :
+       {std::tuple("GET", "/v1/models", 200), {"GET", "/metrics", 200}, {"GET", "/version", 200}, {"GET", "/nowhere", 404},
+        {"POST", "/tokenize", 400}, {"POST", "/v1/completions", 400}, {"POST", "/v1/chat/completions", 400}}) {
+    for (const HttpHeaders& headers : {HttpHeaders(), HttpHeaders{{"Authorization", "Bearer wrong-wrong-wrong"}}}) {
+      const HttpResponse refused = Fetch(method, path, headers, "{}");
+      EXPECT_EQ(refused.status, 401) << path;
+      EXPECT_EQ(Error(refused)["code"], "invalid_api_key") << path;
+      EXPECT_EQ(FindHeader(refused.headers, "www-authenticate").value_or(""), "Bearer") << path;
+      EXPECT_THAT(refused.body, ::testing::Not(HasSubstr("wrong-wrong"))) << path;
+    }
+    EXPECT_EQ(Fetch(method, path, {{"Authorization", absl::StrCat("Bearer ", kWorkerKey)}}, "{}").status, 403) << path;
+    EXPECT_EQ(Fetch(method, path, {{"Authorization", good}}, "{}").status, status) << path;
+  }
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(Get("/ready").status, 503);
+}
+
+TEST_F(ApiKeysTest, AWorkerNeedsOneOfItsOwn) {
+  EXPECT_EQ(Register(""), grpc::UNAUTHENTICATED);
+  EXPECT_EQ(Register(kClient), grpc::PERMISSION_DENIED);
+  EXPECT_EQ(Register(kWorkerKey), grpc::OK);
+}
+
+TEST_F(ApiKeysTest, ARevokedKeyEnds) {
+  ASSERT_EQ(Call(kClient), grpc::OK);
+  std::ofstream(path_, std::ios::trunc) << "bob other-0123456789\n";
+  EXPECT_TRUE(WaitUntil([&] { return Call("other-0123456789") == grpc::OK; }));
+  EXPECT_EQ(Call(kClient), grpc::UNAUTHENTICATED);
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_ROUTER_API_KEYS_H_
+#define BATON_ROUTER_API_KEYS_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/mutex.h"
+
+namespace baton {
+
+// What the holder of a key may do.
+enum class KeyRole {
+  kClient,  // Use the client APIs.
+  kWorker,  // Register as a worker, and so see prompts.
+  kAdmin,   // All of it, and change the cluster.
+};
+
+struct ApiKey {
+  std::string name;  // For logs; the key itself is in none.
+  std::string key;
+  KeyRole role = KeyRole::kClient;
+};
+
+// The lines of a key file: `NAME KEY [client|worker|admin]`; empty lines and those that begin with # are left out.
+//   INVALID_ARGUMENT  names the line, never the key: no two or three words, a role that is none, a name or key twice, a key
+//                     of under kMinKeyBytes or of other characters than visible ASCII; no key at all.
+inline constexpr size_t kMinKeyBytes = 16;
+absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text);
+
+// The keys of a file, which is read again when it has changed. Thread-safe.
+class ApiKeys {
+ public:
+  //   Codes of reading the file and of ParseApiKeys; names the file.
+  static absl::StatusOr<std::unique_ptr<ApiKeys>> Load(const std::string& path);
+
+  // The name of the key in an `Authorization` header ("Bearer KEY"; empty: there is none).
+  //   UNAUTHENTICATED    no key, or one that is not known.
+  //   PERMISSION_DENIED  a key of a role that may not.
+  absl::StatusOr<std::string> Check(absl::string_view authorization, KeyRole needed) const;
+
+  // Reads the file. One that cannot be read or is malformed changes nothing (logged once).
+  void Reload();
+
+ private:
+  explicit ApiKeys(std::string path) : path_(std::move(path)) {}
+
+  const std::string path_;
+  mutable Mutex mutex_;
+  std::vector<ApiKey> keys_ ABSL_GUARDED_BY(mutex_);
+  std::string text_ ABSL_GUARDED_BY(mutex_);     // That they were read from,
+  std::string refused_ ABSL_GUARDED_BY(mutex_);  // and what was last wrong with a newer one.
+};
+
+}  // namespace baton
+
+#endif  // BATON_ROUTER_API_KEYS_H_
