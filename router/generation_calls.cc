@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "router/generation.h"
+#include "router/status_details.h"
 
 namespace baton {
 namespace {
@@ -220,8 +221,9 @@ void Generation::SetRunning() {
 void Generation::EndUnprepared() {
   const absl::Duration waited = core_->options.flow.queue_timeout;
   if (Clock::Real()->Now() < arrived_ + waited) return;
-  End(absl::ResourceExhaustedError(absl::StrCat("waited ", absl::FormatDuration(waited),
-                                                " for the prompt to be tokenised, which is the queue timeout")),
+  End(WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat("waited ", absl::FormatDuration(waited),
+                                                               " for the prompt to be tokenised, which is the queue timeout")),
+                     absl::Seconds(1)),
       Clock::Real()->Now());
 }
 

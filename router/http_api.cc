@@ -23,9 +23,10 @@ namespace baton {
 namespace {
 
 constexpr char kJson[] = "application/json";
-constexpr size_t kInlineBodyBytes = 16 << 10;  // Larger ones are parsed on the task pool.
+constexpr size_t kMaxTokenizeBytes = 8 << 20;  // A body of /tokenize or /detokenize: no context bounds it.
+constexpr size_t kInlineBodyBytes = 16 << 10;  // Larger ones are parsed on the preparation pool.
 
-enum class Endpoint { kUnknown, kCompletions, kChat, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion, kOpenApi };
+using Endpoint = HttpApi::Endpoint;
 
 struct EndpointRow {
   const char* path;
@@ -81,6 +82,7 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
     return;
   }
   if (!id_status.ok()) return SendError(*writer, id_status, headers);
+  if (request.method == "POST") return Work(row->route, std::move(request), *key_name, request_id, headers, writer);
   auto answer = [&](const absl::StatusOr<std::string>& body) {
     if (!body.ok()) return SendError(*writer, body.status(), headers);
     writer->Send(200, kJson, *body, headers);
@@ -102,25 +104,33 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
     case Endpoint::kMetrics:
       writer->Send(200, MetricRegistry::kContentType, core_->metric_registry->RenderPrometheus(), headers);
       return;
-    case Endpoint::kModels:
-      return answer(Models(request.path));
     default:
-      break;
+      return answer(Models(request.path));
   }
-  auto work = [this, row, request_id, headers, writer](const HttpRequest& taken, const Generation::Origin& origin) {
-    if (row->route == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, origin);
-    if (row->route == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, origin);
-    const absl::StatusOr<std::string> body = row->route == Endpoint::kTokenize ? Tokenize(taken.body) : Detokenize(taken.body);
+}
+
+// What reads a body: small ones for text at once, all others on the preparation pool.
+void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& key_name, const std::string& request_id,
+                   const HttpHeaders& headers, const Writer& writer) {
+  auto work = [this, endpoint, request_id, headers, writer](const HttpRequest& taken, const Generation::Origin& origin) {
+    if (endpoint == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, origin);
+    if (endpoint == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, origin);
+    const absl::StatusOr<std::string> body = endpoint == Endpoint::kTokenize ? Tokenize(taken.body) : Detokenize(taken.body);
     if (!body.ok()) return SendError(*writer, body.status(), headers);
     writer->Send(200, kJson, *body, headers);
   };
-  const bool generates = row->route == Endpoint::kCompletions || row->route == Endpoint::kChat;
-  if (generates && request.body.size() <= kInlineBodyBytes) return work(request, {.key_name = *key_name, .held = nullptr});
+  const bool generates = endpoint == Endpoint::kCompletions || endpoint == Endpoint::kChat;
+  if (generates && request.body.size() <= kInlineBodyBytes) return work(request, {.key_name = key_name, .held = nullptr});
+  if (!generates && request.body.size() > kMaxTokenizeBytes) {
+    const absl::Status status = absl::InvalidArgumentError(absl::StrCat("request body of ", request.body.size(), " bytes is over the limit of ",
+                                                                        kMaxTokenizeBytes, " bytes of ", request.path));
+    return SendError(*writer, WithErrorCode(WithParam(status, "body"), "request_too_large"), headers);
+  }
   const int64_t bytes = static_cast<int64_t>(request.body.size());
   const absl::StatusOr<PreparationPool::Held> held = core_->preparation.Reserve(bytes);
   if (!held.ok()) return SendError(*writer, held.status(), headers);
   auto shared = std::make_shared<HttpRequest>(std::move(request));
-  const auto posted = core_->preparation.Post(bytes, [work, shared, origin = Generation::Origin{*key_name, *held}] { work(*shared, origin); });
+  const auto posted = core_->preparation.Post(bytes, [work, shared, origin = Generation::Origin{key_name, *held}] { work(*shared, origin); });
   if (!posted.ok()) SendError(*writer, posted.status(), headers);
 }
 

@@ -12,12 +12,14 @@
 namespace baton {
 
 // The OpenAI-compatible API, and what a load balancer asks: which path does what. Thread-safe; never blocks the server's
-// threads (large bodies and templates go to the task pool).
+// threads (large bodies and templates go to the preparation pool).
 //
 //   POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize
 //   GET  /v1/models, /v1/models/NAME, /health, /ready, /metrics, /version, /openapi.json
 class HttpApi {
  public:
+  enum class Endpoint { kCompletions, kChat, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion, kOpenApi };
+
   // `core` outlives this and the server.
   explicit HttpApi(RouterCore* core) : core_(core) {}
 
@@ -26,6 +28,8 @@ class HttpApi {
  private:
   using Writer = std::shared_ptr<HttpResponseWriter>;
 
+  void Work(Endpoint endpoint, HttpRequest request, const std::string& key_name, const std::string& request_id,
+            const HttpHeaders& headers, const Writer& writer);
   void Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
                 const Writer& writer, const Generation::Origin& origin);
   absl::StatusOr<std::string> CheckKey(const HttpRequest& request) const;

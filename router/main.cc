@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -167,6 +168,8 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
                                                    max_request.bytes));
   }
   options.core.max_request_bytes = static_cast<size_t>(max_request.bytes);
+  // Of several renderers one is free for short chats.
+  options.core.preparation.max_long = std::max(1, absl::GetFlag(FLAGS_template_processes) - 1);
   options.core.preparation.max_bytes = preparing.bytes != 0 ? preparing.bytes : 2 * max_request.bytes;
   return options;
 }

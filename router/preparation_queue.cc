@@ -34,7 +34,7 @@ absl::StatusOr<PreparationQueue::Id> PreparationQueue::Push(int64_t bytes, Monot
 }
 
 std::optional<PreparationQueue::Id> PreparationQueue::Pop(MonotonicTime now) {
-  const size_t most_long = static_cast<size_t>(std::max(1, options_.num_threads - 1));
+  const size_t most_long = static_cast<size_t>(std::max(1, std::min(options_.max_long, options_.num_threads - 1)));
   const bool long_may = !long_.waiting.empty() && running_long_.size() < most_long;
   const bool short_may = !short_.waiting.empty();
   if (!long_may && !short_may) return std::nullopt;

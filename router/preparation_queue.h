@@ -20,14 +20,15 @@ struct PreparationOptions {
   int64_t max_bytes = 128 << 20;  // Of all requests that are read, rendered or tokenised, or wait for it.
   size_t max_waiting = 4096;      // Tasks.
   int num_threads = 4;
-  // A task of at least so many bytes is long: of those at most num_threads - 1 run at once (but one).
+  // A task of at least so many bytes is long: of those at most max_long run at once, and num_threads - 1 (but one may always).
   int64_t long_bytes = 256 << 10;
+  int max_long = 3;
   // A task that has waited so long goes before shorter ones.
   absl::Duration patience = absl::Seconds(2);
 };
 
 // Which request is read, rendered or tokenised next, and how many bytes of them there may be. The shortest first, so that a
-// question does not wait for documents; one thread is kept free of long ones, and whoever has waited long goes first, so that
+// question does not wait for documents; a thread is kept free of long ones, and whoever has waited long goes first, so that
 // both get on. Pure: one thread at a time, time is an argument.
 class PreparationQueue {
  public:

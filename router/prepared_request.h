@@ -71,7 +71,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
 absl::StatusOr<std::vector<int32_t>> TokenisePrompt(const v1::GenerateRequest& request, const ServedModel& model,
                                                     const ModelLimits* limits);
 
-// Whether PrepareRequest may take long, and so belongs on the task pool.
+// Whether PrepareRequest may take long, and so belongs on the preparation pool.
 bool IsSlowToPrepare(const v1::GenerateRequest& request);
 
 }  // namespace baton

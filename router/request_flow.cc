@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "router/status_details.h"
 
 namespace baton {
 
@@ -81,8 +82,9 @@ void RequestFlow::OnTimer(MonotonicTime now, FlowActions* actions) {
   switch (state_) {
     case State::kQueued:
       ForgetAcquire(actions);
-      return End(absl::ResourceExhaustedError(absl::StrCat(
-                     "waited ", absl::FormatDuration(options_.queue_timeout), " for a worker, which is the queue timeout")),
+      return End(WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat("waited ", absl::FormatDuration(options_.queue_timeout),
+                                                                           " for a worker, which is the queue timeout")),
+                                absl::Seconds(1)),
                  now, actions);
     case State::kLanding:
       disliked_ = {route_.decode};

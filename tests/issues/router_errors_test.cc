@@ -209,6 +209,16 @@ TEST_F(RouterErrorsTest, RequestsBeingPreparedAreBoundedTogether) {
   EXPECT_TRUE(WaitUntil([&] { return pool.bytes_reserved() == 0; }));
 }
 
+TEST_F(RouterErrorsTest, TokenizeHasABoundOfItsOwn) {
+  const std::string text(8 << 20, 'x');
+  for (const char* path : {"/tokenize", "/detokenize"}) {
+    const HttpResponse refused = Post(path, absl::StrCat(R"({"prompt":")", text, R"("})"));
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(Error(refused)["code"], "request_too_large");
+    EXPECT_EQ(Error(refused)["message"], absl::StrCat("request body of 8388621 bytes is over the limit of 8388608 bytes of ", path));
+  }
+}
+
 TEST_F(RouterErrorsTest, AWaitToBePreparedEndsAtTheQueueTimeout) {
   RouterOptions options;
   options.core.preparation.num_threads = 1;
@@ -221,6 +231,7 @@ TEST_F(RouterErrorsTest, AWaitToBePreparedEndsAtTheQueueTimeout) {
   free.set_value();
   EXPECT_EQ(late.status.error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_THAT(late.status.error_message(), HasSubstr("waited 20ms for the prompt to be tokenised, which is the queue timeout"));
+  EXPECT_EQ(late.retry_after, "1000");
 }
 
 TEST_F(RouterErrorsTest, WhatATemplateMakesOfAChatIsBoundedToo) {
@@ -322,6 +333,7 @@ TEST_F(RouterErrorsTest, ASilentStreamGetsComments) {
     const HttpResponse waits = Post("/v1/completions", R"({"prompt":"abc","stream":true})");  // Until the queue timeout.
     if (keepalive_ms == 0) {
       EXPECT_EQ(waits.status, 429);
+      EXPECT_EQ(FindHeader(waits.headers, "retry-after").value_or(""), "1");
     } else {
       EXPECT_EQ(waits.status, 200);
       EXPECT_EQ(waits.body.rfind(": keep-alive\n\n", 0), 0u) << waits.body;

@@ -62,6 +62,19 @@ TEST(PreparationQueueTest, AThreadIsKeptFreeOfLongOnes) {
   EXPECT_EQ(queue.Pop(now), second);
 }
 
+TEST(PreparationQueueTest, LongOnesAreFewerThanTheirBound) {
+  PreparationOptions options = kOptions;
+  options.num_threads = 4;
+  options.max_long = 2;
+  PreparationQueue queue(options);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(queue.Push(500, absl::ZeroDuration()).ok());
+  const auto first = queue.Pop(absl::Hours(1));
+  EXPECT_TRUE(first && queue.Pop(absl::Hours(1)));
+  EXPECT_EQ(queue.Pop(absl::Hours(1)), std::nullopt);
+  queue.Finish(*first);
+  EXPECT_TRUE(queue.Pop(absl::Hours(1)).has_value());
+}
+
 TEST(PreparationQueueTest, OneThreadTakesBoth) {
   PreparationOptions options = kOptions;
   options.num_threads = 1;
