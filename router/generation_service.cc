@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/logging.h"
 #include "common/base/utf8.h"
 #include "common/rpc/event_stream.h"
 #include "google/protobuf/unknown_field_set.h"
@@ -191,6 +192,16 @@ grpc::ServerUnaryReactor* GenerationService::GetCluster(grpc::CallbackServerCont
   router->set_ready(ready.ok());
   router->set_reason(std::string(ready.message()));
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GenerationService::DrainWorker(grpc::CallbackServerContext* context, const v1::DrainWorkerRequest* request,
+                                                         v1::DrainWorkerResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<std::string> key = core_->CheckKey(Authorization(*context), KeyRole::kAdmin);
+  const absl::Status status = key.ok() ? core_->registry.Drain(request->worker()) : key.status();
+  if (status.ok()) BATON_LOG(INFO) << "worker " << request->worker() << " is told to drain" << (key->empty() ? "" : ", key=") << *key;
+  reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 

@@ -14,7 +14,8 @@ namespace baton {
 // says nothing.
 class GenerationService
     : public v1::Generation::WithRawCallbackMethod_Generate<
-          v1::Generation::WithCallbackMethod_ListModels<v1::Generation::WithCallbackMethod_GetCluster<v1::Generation::Service>>> {
+          v1::Generation::WithCallbackMethod_ListModels<v1::Generation::WithCallbackMethod_GetCluster<
+              v1::Generation::WithCallbackMethod_DrainWorker<v1::Generation::Service>>>> {
  public:
   // `core` outlives it.
   explicit GenerationService(RouterCore* core) : core_(core) {}
@@ -25,6 +26,9 @@ class GenerationService
                                        v1::ListModelsResponse* response) override;
   grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context, const v1::GetClusterRequest* request,
                                        v1::GetClusterResponse* response) override;
+
+  grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context, const v1::DrainWorkerRequest* request,
+                                        v1::DrainWorkerResponse* response) override;
 
   // Waits until every Generate call has reached its client, status included. False when the time is up. Any thread.
   bool WaitUntilWritten(absl::Duration timeout);

@@ -66,7 +66,13 @@ grpc::ServerBidiReactor<internal::WorkerReport, internal::RouterReply>* Registry
       return finish(allowed);
     }
     if (!report.has_identity()) return finish(absl::InvalidArgumentError("the first report must be the worker's identity"));
-    const absl::StatusOr<uint64_t> connected = registry_->Connect(report.identity(), now);
+    const absl::StatusOr<uint64_t> connected = registry_->Connect(report.identity(), now, [this, session] {
+      internal::RouterReply reply;
+      reply.set_router_id(router_id_);
+      reply.set_incarnation(incarnation_);
+      reply.set_drain(true);
+      if (auto stream = session->stream.lock()) stream->Send(std::move(reply));
+    });
     if (!connected.ok()) {
       BATON_LOG(WARNING) << "worker " << report.identity().id() << " refused: " << connected.status().message();
       return finish(connected.status());

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/utf8.h"
 
 namespace baton {
 namespace {
@@ -30,7 +32,8 @@ WorkerRegistry::WorkerRegistry(const WorkerRegistryOptions& options) : options_(
 
 void WorkerRegistry::SetListener(Listener listener) { listener_ = std::move(listener); }
 
-absl::StatusOr<uint64_t> WorkerRegistry::Connect(const internal::WorkerIdentity& identity, MonotonicTime now) {
+absl::StatusOr<uint64_t> WorkerRegistry::Connect(const internal::WorkerIdentity& identity, MonotonicTime now,
+                                                 std::function<void()> drain) {
   if (absl::Status status = CheckIdentity(identity); !status.ok()) return status;
   std::vector<std::pair<WorkerRef, std::string>> lost;
   uint64_t id = 0;
@@ -55,6 +58,7 @@ absl::StatusOr<uint64_t> WorkerRegistry::Connect(const internal::WorkerIdentity&
     session.info.ref = {identity.id(), identity.incarnation()};
     session.info.identity = identity;
     session.last_report = now;
+    session.drain = std::move(drain);
     RebuildLocked();
   }
   Tell(lost);
@@ -93,6 +97,24 @@ void WorkerRegistry::Disconnect(uint64_t session) {
     RebuildLocked();
   }
   Tell(lost);
+}
+
+absl::Status WorkerRegistry::Drain(const std::string& id) const {
+  std::function<void()> drain;
+  std::vector<std::string> known;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [session_id, session] : sessions_) {
+      if (session.info.ref.id == id) drain = session.drain;
+      known.push_back(session.info.ref.id);
+    }
+  }
+  if (drain != nullptr) {
+    drain();
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("no worker ", ReplaceInvalidUtf8(id), " is registered here; ",
+                                          known.empty() ? "none is" : absl::StrJoin(known, ", ")));
 }
 
 void WorkerRegistry::Tick(MonotonicTime now) {

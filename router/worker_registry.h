@@ -51,10 +51,15 @@ class WorkerRegistry {
   // address, or silent.
   //   INVALID_ARGUMENT  id, incarnation, role, address, fingerprint or layout is missing.
   //   ALREADY_EXISTS    another live worker has this id; the message has both addresses.
-  absl::StatusOr<uint64_t> Connect(const internal::WorkerIdentity& identity, MonotonicTime now);
+  // `drain`: tells the worker to finish and end; any thread, while the session lasts and a little longer.
+  absl::StatusOr<uint64_t> Connect(const internal::WorkerIdentity& identity, MonotonicTime now,
+                                   std::function<void()> drain = nullptr);
   // False when the session was replaced: the stream has nothing more to say.
   bool Report(uint64_t session, const internal::WorkerLoad& load, MonotonicTime now);
   void Disconnect(uint64_t session);
+  // Tells a worker to finish what runs and end.
+  //   NOT_FOUND  none of that id is here; the message has those that are.
+  absl::Status Drain(const std::string& id) const;
   // Finds silent workers. Call at least twice per heartbeat: a longer gap is taken for a pause of the router itself.
   void Tick(MonotonicTime now);
 
@@ -66,6 +71,7 @@ class WorkerRegistry {
     WorkerInfo info;
     MonotonicTime last_report;
     bool lost = false;  // Told so, and not heard since.
+    std::function<void()> drain;
   };
   void RebuildLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const std::vector<std::pair<WorkerRef, std::string>>& lost) const;

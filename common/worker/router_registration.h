@@ -20,8 +20,11 @@ namespace baton {
 class RouterRegistration {
  public:
   using LoadProvider = std::function<internal::WorkerLoad()>;
-  // `api_key_file`: the key that the router wants, read at each registration; empty: none.
-  RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load, std::string api_key_file);
+  struct Options {
+    std::string api_key_file;        // The key that the router wants, read at each registration; empty: none.
+    std::function<void()> on_drain;  // The router says: finish and end. On a gRPC thread; must not block.
+  };
+  RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load, Options options);
   // Closes the stream, so that the router forgets the worker at once.
   ~RouterRegistration();
 
@@ -38,7 +41,7 @@ class RouterRegistration {
   const std::string address_;
   const internal::WorkerIdentity identity_;
   const LoadProvider load_;
-  const std::string api_key_file_;
+  const Options options_;
   mutable Mutex mutex_;
   CondVar wake_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

@@ -32,11 +32,11 @@ struct RouterRegistration::Session {
 };
 
 RouterRegistration::RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load,
-                                       std::string api_key_file)
+                                       Options options)
     : address_(std::move(router_address)),
       identity_(std::move(identity)),
       load_(std::move(load)),
-      api_key_file_(std::move(api_key_file)),
+      options_(std::move(options)),
       thread_("register", [this] { Run(); }) {}
 
 RouterRegistration::~RouterRegistration() {
@@ -83,8 +83,8 @@ void RouterRegistration::Run() {
 }
 
 absl::Status RouterRegistration::AddKey(Session& session) const {
-  if (api_key_file_.empty()) return absl::OkStatus();
-  BATON_ASSIGN_OR_RETURN(const std::string key, ReadSecretFile("--api-key-file", api_key_file_));
+  if (options_.api_key_file.empty()) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const std::string key, ReadSecretFile("--api-key-file", options_.api_key_file));
   session.stream->context()->AddMetadata("authorization", "Bearer " + key);
   return absl::OkStatus();
 }
@@ -96,6 +96,10 @@ void RouterRegistration::RunSession() {
   session->stream = Stream::Create({
       .on_message =
           [this, session](internal::RouterReply&& reply) {
+            if (reply.drain()) {
+              BATON_LOG(INFO) << "router " << reply.router_id() << " says to drain";
+              return options_.on_drain();
+            }
             MutexLock lock(&mutex_);
             if (!session->welcomed) BATON_LOG(INFO) << "registered with router " << reply.router_id() << " at " << address_;
             session->welcomed = true;

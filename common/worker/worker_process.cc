@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/worker/worker_process.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -58,8 +61,13 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
     if (add_load) add_load(&load);
     return load;
   };
+  // As a first SIGTERM, whoever says it how often: a second signal would end what runs.
+  const auto on_drain = [drained = std::make_shared<std::atomic<bool>>(false)] {
+    if (!drained->exchange(true)) kill(getpid(), SIGTERM);
+  };
   auto directory = std::make_unique<RouterDirectory>(options.routers, [&](const std::string& address) {
-    return std::make_unique<RouterRegistration>(address, identity, load, options.api_key_file);
+    return std::make_unique<RouterRegistration>(
+        address, identity, load, RouterRegistration::Options{.api_key_file = options.api_key_file, .on_drain = on_drain});
   });
   directory_or_null = directory.get();
   BATON_LOG(INFO) << runtime->id() << " serves on " << identity.address();

@@ -29,6 +29,7 @@ Command GenerateCommand();
 Command ChatCommand();
 Command StatusCommand();
 Command DoctorCommand();
+Command DrainCommand();
 Command TokenizeCommand();
 Command TemplateCommand();
 Command LogitsCommand();

@@ -13,7 +13,7 @@ namespace {
 
 using CommandFactory = Command (*)();
 
-constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand,  StatusCommand,
+constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand, StatusCommand, DrainCommand,
                                         TokenizeCommand, TemplateCommand, LogitsCommand,
                                         BenchServeCommand, BenchKvCommand, DoctorCommand};
 

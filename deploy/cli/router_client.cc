@@ -85,4 +85,13 @@ absl::StatusOr<v1::GetClusterResponse> RouterClient::GetCluster(absl::Duration t
   return response;
 }
 
+absl::Status RouterClient::DrainWorker(const std::string& worker, absl::Duration timeout) {
+  grpc::ClientContext context;
+  Prepare(timeout, api_key_, &context);
+  v1::DrainWorkerRequest request;
+  request.set_worker(worker);
+  v1::DrainWorkerResponse response;
+  return Explain(state_->stub->DrainWorker(&context, request, &response), context, address_);
+}
+
 }  // namespace baton::cli

@@ -31,6 +31,7 @@ class RouterClient {
   void Cancel();
 
   absl::StatusOr<v1::GetClusterResponse> GetCluster(absl::Duration timeout);
+  absl::Status DrainWorker(const std::string& worker, absl::Duration timeout);
 
  private:
   struct State;

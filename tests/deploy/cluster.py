@@ -82,6 +82,10 @@ class Process:
         self._process.send_signal(signal_number)
         return self._process.wait(timeout=support.PATIENCE)
 
+    def wait(self):
+        """Until it ends by itself; its exit code."""
+        return self._process.wait(timeout=support.PATIENCE)
+
     def kill(self):
         if self._process.poll() is None:
             self._process.kill()

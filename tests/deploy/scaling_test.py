@@ -31,6 +31,12 @@ class ScalingTest(unittest.TestCase):
     def report(self):
         return "\n".join(f"--- {name}\n{process.output()[-1500:]}" for name, process in self.cluster.processes.items())
 
+    def drain(self, name, process):
+        """By the command, through the router."""
+        result = support.run([os.path.join(support.BIN, "baton"), "drain", name, "--router", self.cluster.grpc["router"]])
+        self.assertEqual((result.returncode, result.stdout), (0, f"{name} drained\n"), result.stderr)
+        self.assertEqual(process.wait(), 0, process.output()[-2000:])
+
     def scale(self, role):
         work = "baton_prompt_tokens_computed_total" if role == "prefill" else "baton_tokens_generated_total"
         fresh = {}
@@ -42,8 +48,8 @@ class ScalingTest(unittest.TestCase):
         # A figure, no test: on a machine that is busy otherwise it says nothing.
         print(f"both new {role} workers have work after {time.monotonic() - began:.2f} s")
         self.load.wait_for(20)
-        for name, process in fresh.items():
-            self.assertEqual(process.stop(), 0, process.output()[-2000:])
+        self.drain(f"{role}-2", fresh[f"{role}-2"])
+        self.assertEqual(fresh[f"{role}-3"].stop(), 0, fresh[f"{role}-3"].output()[-2000:])
         self.load.wait_for(20)
         self.assertEqual(self.load.lost, [], self.report())
 

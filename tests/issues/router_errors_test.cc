@@ -345,6 +345,22 @@ TEST_F(RouterErrorsTest, ASilentStreamGetsComments) {
   }
 }
 
+TEST_F(RouterErrorsTest, AWorkerIsToldToDrain) {
+  Workers();
+  const auto drain = [&](const char* worker) {
+    grpc::ClientContext context;
+    v1::DrainWorkerRequest request;
+    request.set_worker(worker);
+    v1::DrainWorkerResponse response;
+    return stub_->DrainWorker(&context, request, &response);
+  };
+  EXPECT_TRUE(drain("d-1").ok());
+  EXPECT_TRUE(workers_[1]->WaitForDrain());
+  const grpc::Status unknown = drain("d-2");
+  EXPECT_EQ(unknown.error_code(), grpc::NOT_FOUND);
+  EXPECT_EQ(unknown.error_message(), "no worker d-2 is registered here; p-1, d-1");
+}
+
 class ApiKeysTest : public RouterErrorsTest {
  protected:
   static constexpr char kClient[] = "client-0123456789", kWorkerKey[] = "worker-0123456789";
@@ -431,6 +447,21 @@ TEST_F(ApiKeysTest, AWorkerNeedsOneOfItsOwn) {
   EXPECT_EQ(Register(""), grpc::UNAUTHENTICATED);
   EXPECT_EQ(Register(kClient), grpc::PERMISSION_DENIED);
   EXPECT_EQ(Register(kWorkerKey), grpc::OK);
+}
+
+TEST_F(ApiKeysTest, DrainingAWorkerNeedsAnAdmin) {
+  const auto drain = [&](const char* key) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", absl::StrCat("Bearer ", key));
+    v1::DrainWorkerRequest request;
+    request.set_worker("d-9");
+    v1::DrainWorkerResponse response;
+    return stub_->DrainWorker(&context, request, &response);
+  };
+  for (const char* key : {kClient, kWorkerKey}) EXPECT_EQ(drain(key).error_code(), grpc::PERMISSION_DENIED) << key;
+  std::ofstream(path_, std::ios::app) << "ops admin-0123456789 admin\n";
+  EXPECT_TRUE(WaitUntil([&] { return drain("admin-0123456789").error_code() == grpc::NOT_FOUND; }));
+  EXPECT_EQ(drain("admin-0123456789").error_message(), "no worker d-9 is registered here; none is");
 }
 
 TEST_F(ApiKeysTest, ARevokedKeyEnds) {

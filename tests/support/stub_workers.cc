@@ -116,9 +116,10 @@ void StubWorker::Register() {
   router_ = CreateChannel(options_.router);
   registration_ = ClientEventStream<internal::WorkerReport, internal::RouterReply>::Create(
       {.on_message =
-           [this](internal::RouterReply&&) {
+           [this](internal::RouterReply&& reply) {
              MutexLock lock(&mutex_);
              registered_ = true;
+             drain_ = drain_ || reply.drain();
              changed_.NotifyAll();
            },
        .on_done =
@@ -326,6 +327,9 @@ bool StubWorker::WaitFor(const std::function<bool()>& condition) {
   return true;
 }
 
+bool StubWorker::WaitForDrain() {
+  return WaitFor([&] { return drain_; });
+}
 bool StubWorker::WaitForTokensSent(int count) {
   return WaitFor([&] { return num_tokens_ >= count; });
 }

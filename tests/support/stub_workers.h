@@ -60,6 +60,7 @@ class StubWorker {
   void Kill();
 
   // Each waits a bounded time and says whether it came true.
+  bool WaitForDrain();
   bool WaitForTokensSent(int count);
   bool WaitForStops(int count);
   bool WaitForCancels(int count);
@@ -99,7 +100,7 @@ class StubWorker {
   std::vector<internal::DecodeStart> starts_ ABSL_GUARDED_BY(mutex_);
   std::vector<internal::PrefillStart> prefills_ ABSL_GUARDED_BY(mutex_);
   int num_tokens_ = 0, num_stops_ = 0, num_cancels_ = 0, num_calls_ = 0, num_open_ = 0;
-  bool registered_ = false, left_ = false;
+  bool registered_ = false, left_ = false, drain_ = false;
 };
 
 }  // namespace baton::testing
