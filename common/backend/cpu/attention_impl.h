@@ -165,8 +165,9 @@ void TileBlock(const AttentionWork& work, const TileSource& tile, int64_t tile_s
   const int64_t after = work.Position(line + R - 1) + 1 - tile_start;
   const int64_t num_keys = after < kKeyTile ? after : kKeyTile;
   const int num_vectors = static_cast<int>((num_keys + 15) / 16);
+  constexpr int kVectors = DotVectors(R);
   int v = 0;
-  for (; v + kDotVectors <= num_vectors; v += kDotVectors) Scores<T, R, kDotVectors>(q, head_dim, tile, v, scores);
+  for (; v + kVectors <= num_vectors; v += kVectors) Scores<T, R, kVectors>(q, head_dim, tile, v, scores);
   for (; v < num_vectors; ++v) Scores<T, R, 1>(q, head_dim, tile, v, scores);
   float sum[R];
   for (int r = 0; r < R; ++r) {
@@ -178,9 +179,7 @@ void TileBlock(const AttentionWork& work, const TileSource& tile, int64_t tile_s
   for (int r = 0; r < R; ++r) state[r][1] = __builtin_fmaf(state[r][1], correction[r], sum[r]);
   const int dim_vectors = static_cast<int>(work.padded_dim / 16);
   v = 0;
-  for (; v + kDotVectors <= dim_vectors; v += kDotVectors) {
-    Values<T, R, kDotVectors>(scores, correction, num_keys, tile, v, o);
-  }
+  for (; v + kVectors <= dim_vectors; v += kVectors) Values<T, R, kVectors>(scores, correction, num_keys, tile, v, o);
   for (; v < dim_vectors; ++v) Values<T, R, 1>(scores, correction, num_keys, tile, v, o);
 }
 

@@ -96,8 +96,20 @@ const char* IsaName(Isa isa) {
   return "?";
 }
 
-QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, float lo_threshold) {
-  const int64_t groups = in / 32;
+namespace {
+
+// Rows there is room for. With many rows the strides from group to group are odd multiples of 32 and of 256 bytes: powers of
+// two would put all groups of a block of rows into a few sets of the first-level cache.
+int64_t LeadingDimension(int64_t rows) { return rows <= 8 ? rows : PadTo(rows - 8, 16) + 8; }
+
+}  // namespace
+
+bool IsFourBit(QuantFormat format) {
+  return format == QuantFormat::k4AsymF16 || format == QuantFormat::k4SymF16 || format == QuantFormat::k4AsymF32;
+}
+
+QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, bool wide, float lo_threshold) {
+  const int64_t groups = in / 32, ld = LeadingDimension(rows);
   uint8_t* next = static_cast<uint8_t*>(memory);
   auto take = [&next](int64_t bytes) {
     uint8_t* p = next;
@@ -106,24 +118,26 @@ QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_t
   };
   QuantisedRows x;
   x.in = in;
-  x.ld = rows;
-  x.hi = reinterpret_cast<int8_t*>(take(rows * in));
-  x.lo = two_terms ? reinterpret_cast<int8_t*>(take(rows * in)) : nullptr;
-  x.scale = reinterpret_cast<float*>(take(rows * groups * 4));
-  x.scale_hi = two_terms ? reinterpret_cast<float*>(take(rows * groups * 4)) : nullptr;
-  x.scaled_sum = reinterpret_cast<float*>(take(rows * groups * 4));
-  x.scaled_sum16 = reinterpret_cast<float*>(take(rows * groups * 8));
-  x.neg_sum = reinterpret_cast<int32_t*>(take(rows * groups * 4));
-  x.neg_sum16 = reinterpret_cast<int32_t*>(take(rows * groups * 8));
-  x.lo_used = two_terms ? take(rows * groups) : nullptr;
+  x.ld = ld;
+  x.hi = reinterpret_cast<int8_t*>(take(ld * in));
+  x.lo = two_terms ? reinterpret_cast<int8_t*>(take(ld * in)) : nullptr;
+  x.wide = wide ? reinterpret_cast<int16_t*>(take(ld * in * 2)) : nullptr;
+  x.scale = reinterpret_cast<float*>(take(ld * groups * 4));
+  x.scale_hi = two_terms ? reinterpret_cast<float*>(take(ld * groups * 4)) : nullptr;
+  x.scaled_sum = reinterpret_cast<float*>(take(ld * groups * 4));
+  x.scaled_sum16 = reinterpret_cast<float*>(take(ld * groups * 8));
+  x.neg_sum = reinterpret_cast<int32_t*>(take(ld * groups * 4));
+  x.neg_sum16 = reinterpret_cast<int32_t*>(take(ld * groups * 8));
+  x.lo_used = two_terms ? take(ld * groups) : nullptr;
   x.lo_threshold = lo_threshold;
   return x;
 }
 
-size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms) {
-  const int64_t groups = in / 32;
-  int64_t bytes = PadTo(rows * in, 64) + 3 * PadTo(rows * groups * 4, 64) + 2 * PadTo(rows * groups * 8, 64);
-  if (two_terms) bytes += PadTo(rows * in, 64) + PadTo(rows * groups * 4, 64) + PadTo(rows * groups, 64);
+size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms, bool wide) {
+  const int64_t groups = in / 32, ld = LeadingDimension(rows);
+  int64_t bytes = PadTo(ld * in, 64) + 3 * PadTo(ld * groups * 4, 64) + 2 * PadTo(ld * groups * 8, 64);
+  if (two_terms) bytes += PadTo(ld * in, 64) + PadTo(ld * groups * 4, 64) + PadTo(ld * groups, 64);
+  if (wide) bytes += PadTo(ld * in * 2, 64);
   return static_cast<size_t>(bytes);
 }
 

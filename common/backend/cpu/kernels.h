@@ -50,9 +50,10 @@ struct QuantMatrix {
 // A group that holds a value that is not finite gets a NaN scale, so that the product shows it.
 struct QuantisedRows {
   int64_t in;
-  int64_t ld;           // Rows there is room for: the group arrays below have a group's rows side by side.
-  int8_t* hi;           // [rows, in]
-  int8_t* lo;           // [rows, in], or null: one term.
+  int64_t ld;           // Rows there is room for; a group's rows lie side by side in every array.
+  int8_t* hi;           // [in / 32, ld, 32]
+  int8_t* lo;           // [in / 32, ld, 32], or null: one term.
+  int16_t* wide;        // [in / 32, ld, 32], or null: 256 hi + lo (or hi alone), each four as elements 0, 2, 1, 3.
   float* scale;         // [in / 32, ld]
   float* scale_hi;      // [in / 32, ld]: 256 scale. Two terms only.
   float* scaled_sum;    // [in / 32, ld]: scale times the sum of the integers
@@ -161,6 +162,7 @@ struct QkvEpilogueArgs {
 struct Kernels {
   Isa isa;
   const char* name;  // "avx512-vnni"
+  bool wide_bytes;   // linear_quantised reads QuantisedRows::wide where weights have eight bits: it must not be null then.
 
   // Rounds rows [row_begin, row_end) of x [rows, ldx] to integers, symmetric, per group of 32: one term when out->lo is
   // null, else two where the threshold asks for it.
@@ -210,9 +212,14 @@ const Kernels* FindKernels(Isa isa);
 const Kernels& BestKernels();
 const char* IsaName(Isa isa);
 
-// Bytes for `rows` quantised rows, and the pointers into such memory (64-byte aligned).
-size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms);
-QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, float lo_threshold = kLoThreshold);
+// Weights below 16.
+bool IsFourBit(QuantFormat format);
+
+// Bytes for `rows` quantised rows, and the pointers into such memory (64-byte aligned). Fewer rows or columns, or less of what
+// they hold, never need more.
+size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms, bool wide);
+QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, bool wide,
+                              float lo_threshold = kLoThreshold);
 
 size_t LinearScratchBytes(int64_t in);
 size_t AttentionScratchBytes(int head_dim, int heads_per_kv_head, int64_t num_rows);

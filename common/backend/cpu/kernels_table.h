@@ -5,7 +5,8 @@ namespace baton::cpu {
 namespace {
 
 constexpr Kernels MakeTable(Isa isa, const char* name) {
-  return Kernels{isa,          name,        QuantiseRows,  RmsNormQuantiseRows, LinearQuantised, LinearFloat,
+  return Kernels{isa,          name,        kWideBytes,    QuantiseRows,        RmsNormQuantiseRows,
+                 LinearQuantised, LinearFloat,
                  RmsNormRows,  SiluMulArray, AddArray,     QkvEpilogue,         AttentionRows,   AttentionSplit,
                  AttentionMerge, ExpArray,  WidenArray,    RoundArray};
 }

@@ -23,12 +23,16 @@ int64_t TilesPerTask(int64_t num_tiles, int num_threads) {
   return std::clamp<int64_t>(wanted + (wanted & 1), 2, 64);
 }
 
+bool HasEightBits(const MatrixSegment& segment) {
+  return segment.quant() != nullptr && !IsFourBit(segment.quant()->matrix.format);
+}
+
 }  // namespace
 
 absl::Status LinearRunner::Reserve(int64_t max_rows, int64_t max_in, int64_t max_out) {
   const int64_t rows = std::min(max_rows, kRowBlock);
   const int64_t padded_in = (max_in + 31) / 32 * 32;
-  BATON_RETURN_IF_ERROR(Grow(QuantisedRowsBytes(rows, padded_in, true), &quantised_bytes_, &quantised_));
+  BATON_RETURN_IF_ERROR(Grow(QuantisedRowsBytes(rows, padded_in, true, kernels_.wide_bytes), &quantised_bytes_, &quantised_));
   BATON_RETURN_IF_ERROR(Grow(static_cast<size_t>(rows * max_in) * sizeof(float), &normed_bytes_, &normed_));
   BATON_RETURN_IF_ERROR(Grow(static_cast<size_t>(rows * max_out) * sizeof(float), &gate_up_bytes_, &gate_up_));
   return ReserveThreadScratch(LinearScratchBytes(padded_in));
@@ -58,9 +62,10 @@ LinearRunner::Prepared LinearRunner::Prepare(const Matrix& w, const LinearInput&
   const int64_t rows = input.num_rows;
   if (w.has_quant) {
     const bool two_terms = input.terms != Terms::kOne;
-    BATON_CHECK_LE(QuantisedRowsBytes(rows, w.in, two_terms), quantised_bytes_);
-    prepared.quantised =
-        QuantisedRowsIn(quantised_.get(), rows, w.in, two_terms, input.terms == Terms::kTwo ? 0.0f : kLoThreshold);
+    const bool wide = kernels_.wide_bytes && std::any_of(w.segments.begin(), w.segments.end(), HasEightBits);
+    BATON_CHECK_LE(QuantisedRowsBytes(rows, w.in, two_terms, wide), quantised_bytes_);
+    prepared.quantised = QuantisedRowsIn(quantised_.get(), rows, w.in, two_terms, wide,
+                                         input.terms == Terms::kTwo ? 0.0f : kLoThreshold);
     ForRows(rows, rows * w.in, [&](int64_t begin, int64_t end) {
       if (input.norm != nullptr) {
         kernels_.rms_norm_quantise_rows(input.x, input.ldx, input.norm, input.norm_eps, begin, end,

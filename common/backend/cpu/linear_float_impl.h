@@ -27,14 +27,25 @@ BATON_ALWAYS_INLINE void FmaBlock(const float* const* x, int64_t steps, const So
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) row[r] = x[r];
   for (int64_t k = 0; k < steps; ++k) {
-    V w[N];
+    if constexpr (kVectorsOneByOne) {
+      // Little is left beside the sums: inputs are broadcast anew for each vector.
 #pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) w[v] = source(k, v);
+      for (int v = 0; v < N; ++v) {
+        const V w = source(k, v);
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const V a = Set(row[r][k]);
+        for (int r = 0; r < R; ++r) acc[r][v] = Fma(Set(row[r][k]), w, acc[r][v]);
+        KeepOrder();
+      }
+    } else {
+      V w[N];
 #pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) acc[r][v] = Fma(a, w[v], acc[r][v]);
+      for (int v = 0; v < N; ++v) w[v] = source(k, v);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const V a = Set(row[r][k]);
+#pragma GCC unroll 4
+        for (int v = 0; v < N; ++v) acc[r][v] = Fma(a, w[v], acc[r][v]);
+      }
     }
   }
 }

@@ -22,62 +22,69 @@ struct TilePair {
   int64_t first, second;  // second < 0: none
 };
 
-void SmallTiles(const QuantLinearArgs& args, bool two, TilePair tiles) {
-  const QuantMatrix& w = *args.w;
-  const int64_t groups = w.in / 32;
-  const int64_t tile_bytes = groups * w.record_bytes;
-  const int num_rows = static_cast<int>(args.row_end - args.row_begin);
+// The block kernels over one source of weights.
+struct BlockSet {
+  int max_rows;          // In registers at once.
+  const BlockFn* one;    // [max_rows + 1], by rows: one tile.
+  const BlockFn* two;    // Two tiles; null where registers are few.
+};
+
+template <class Source, int kRows, int kTiles>
+BlockSet SetOf(bool two_terms) {
+  BlockSet set = {kRows, BlockFnsOf<Source, 1, kRows>(two_terms).of_rows, nullptr};
+  if constexpr (kTiles == 2) set.two = BlockFnsOf<Source, 2, kRows>(two_terms).of_rows;
+  return set;
+}
+
+// All rows with one or two tiles at `weights`, `stride` bytes apart.
+void RunTiles(const QuantLinearArgs& args, const BlockSet& set, const uint8_t* weights, int64_t stride, TilePair tiles) {
+  const int64_t groups = args.w->in / 32, num_rows = args.row_end - args.row_begin;
+  const int64_t num_blocks = (num_rows + set.max_rows - 1) / set.max_rows;
   const bool pair = tiles.second >= 0;
-  const uint8_t* first = w.data + tiles.first * tile_bytes;
-  const int64_t stride = (tiles.second - tiles.first) * tile_bytes;
   alignas(64) TileSums sums;
-  if (pair && kSmallTiles == 2) {
-    SmallFunction<kSmallTiles>(w.format, two)(first, stride, groups, args.x, args.row_begin, num_rows, sums[0]);
-  } else {
-    const SmallFn one = SmallFunction<1>(w.format, two);
-    one(first, 0, groups, args.x, args.row_begin, num_rows, sums[0]);
-    if (pair) one(first + stride, 0, groups, args.x, args.row_begin, num_rows, sums[1]);
-  }
-  WriteTile(args, tiles.first, args.row_begin, num_rows, sums[0], sums[1]);
-  if (pair && args.epilogue != Epilogue::kSiluMul) {
-    WriteTile(args, tiles.second, args.row_begin, num_rows, sums[1], nullptr);
+  for (int64_t i = 0; i < num_blocks; ++i) {  // Blocks as even as can be: few rows do not hide a block's own costs.
+    const int64_t row = args.row_begin + num_rows * i / num_blocks;
+    const int n = static_cast<int>(args.row_begin + num_rows * (i + 1) / num_blocks - row);
+    for (int r = 0; r < n; ++r) {  // Written at the end, and not in the cache by itself.
+      Prefetch(args.y + (row + r) * args.ldy + 16 * tiles.first);
+      if (pair && args.epilogue != Epilogue::kSiluMul) Prefetch(args.y + (row + r) * args.ldy + 16 * tiles.second);
+    }
+    if (pair && set.two != nullptr) {
+      set.two[n](weights, stride, groups, args.x, row, sums[0]);
+    } else {
+      set.one[n](weights, 0, groups, args.x, row, sums[0]);
+      if (pair) set.one[n](weights + stride, 0, groups, args.x, row, sums[1]);
+    }
+    WriteTile(args, tiles.first, row, n, sums[0], sums[1]);
+    if (pair && args.epilogue != Epilogue::kSiluMul) WriteTile(args, tiles.second, row, n, sums[1], nullptr);
   }
 }
 
-void PanelTiles(const QuantLinearArgs& args, bool two, TilePair tiles) {
-  const QuantMatrix& w = *args.w;
-  const int64_t groups = w.in / 32;
-  const int64_t stride = groups * kPanelRecord;
-  const bool pair = tiles.second >= 0;
-  Expand(w.format, w.data + tiles.first * groups * w.record_bytes, groups, args.scratch);
-  if (pair) Expand(w.format, w.data + tiles.second * groups * w.record_bytes, groups, args.scratch + stride);
-  const PanelFn one = PanelFunction<1>(w.format, two);
-  alignas(64) TileSums second_sums;
-  const PanelFn both = kPanelTiles == 2 ? PanelFunction<kPanelTiles>(w.format, two) : nullptr;
-  alignas(64) TileSums sums;
-  const float(*second)[16] = both != nullptr ? sums[1] : second_sums[0];
-  for (int64_t row = args.row_begin; row < args.row_end; row += kPanelRows) {
-    const int num_rows = static_cast<int>(args.row_end - row < kPanelRows ? args.row_end - row : kPanelRows);
-    if (pair && both != nullptr) {
-      both(args.scratch, stride, groups, args.x, row, num_rows, sums);
-    } else {
-      one(args.scratch, stride, groups, args.x, row, num_rows, sums);
-      if (pair) one(args.scratch + stride, stride, groups, args.x, row, num_rows, second_sums);
-    }
-    if (args.epilogue == Epilogue::kSiluMul) {
-      WriteTile(args, tiles.first, row, num_rows, sums[0], second);
-    } else {
-      WriteTile(args, tiles.first, row, num_rows, sums[0], nullptr);
-      if (pair) WriteTile(args, tiles.second, row, num_rows, second, nullptr);
+template <class F>
+void ExpandTile(const uint8_t* tile, int64_t groups, uint8_t* out) {
+  using To = ExpandedOf<F>;
+  for (int64_t g = 0; g < groups; ++g, tile += F::record_bytes, out += To::record_bytes) {
+#pragma GCC unroll 8
+    for (int s = 0; s < 8; ++s) StoreB(out + 64 * s, F::Step(tile, s));
+    float* scales = reinterpret_cast<float*>(out + 512);
+    for (int half = 0; half < F::num_scales; ++half) {
+      Store(scales + 16 * half, F::Scale(tile, half));
+      if constexpr (F::has_min) Store(scales + 16 * (F::num_scales + half), F::Minimum(tile, half));
     }
   }
 }
 
-void LinearQuantised(const QuantLinearArgs& args) {
-  const bool two = args.x.lo != nullptr;
-  const bool silu = args.epilogue == Epilogue::kSiluMul;
-  const bool few =
-      args.row_end - args.row_begin <= kSmallRows && SmallFunction<1>(args.w->format, two) != nullptr;
+// kDirect: few rows take the packed form; the rare formats do not, which saves their code.
+template <class F, bool kDirect>
+void LinearAs(const QuantLinearArgs& args) {
+  using To = ExpandedOf<F>;
+  const bool two_terms = args.x.lo != nullptr, silu = args.epilogue == Epilogue::kSiluMul;
+  const bool direct = kDirect && args.row_end - args.row_begin <= kDirectRows;
+  const int64_t groups = args.w->in / 32, tile_bytes = groups * F::record_bytes;
+  BlockSet set = SetOf<To, kPanelRows, kPanelTiles>(two_terms);
+  if constexpr (kDirect) {
+    if (direct) set = SetOf<F, kSmallRows, kSmallTiles>(two_terms);
+  }
   for (int64_t tile = args.tile_begin; tile < args.tile_end;) {
     TilePair tiles{tile, -1};
     if (silu) {
@@ -85,8 +92,29 @@ void LinearQuantised(const QuantLinearArgs& args) {
     } else if (tile + 1 < args.tile_end) {
       tiles.second = tile + 1;
     }
-    few ? SmallTiles(args, two, tiles) : PanelTiles(args, two, tiles);
+    const uint8_t* weights = args.w->data + tile * tile_bytes;
+    int64_t stride = (tiles.second - tile) * tile_bytes;
+    if (!direct) {
+      ExpandTile<F>(weights, groups, args.scratch);
+      if (tiles.second >= 0) ExpandTile<F>(weights + stride, groups, args.scratch + groups * To::record_bytes);
+      weights = args.scratch;
+      stride = groups * To::record_bytes;
+    }
+    RunTiles(args, set, weights, stride, tiles);
     tile += silu || tiles.second < 0 ? 1 : 2;
+  }
+}
+
+void LinearQuantised(const QuantLinearArgs& args) {
+  switch (args.w->format) {
+    case QuantFormat::k4AsymF16: return LinearAs<Q4AsymF16, true>(args);
+    case QuantFormat::k4SymF16: return LinearAs<Q4SymF16, true>(args);
+    case QuantFormat::k4AsymF32: return LinearAs<Q4AsymF32, true>(args);
+    case QuantFormat::k8SymF16: return LinearAs<Q8SymF16, true>(args);
+    case QuantFormat::k8SymF32: return LinearAs<Q8SymF32, false>(args);
+    case QuantFormat::k8AsymF32: return LinearAs<Q8AsymF32, false>(args);
+    case QuantFormat::k8SymF32G16: return LinearAs<Q8SymF32G16, true>(args);
+    case QuantFormat::k8AsymF32G16: return LinearAs<Q8AsymF32G16, false>(args);
   }
 }
 

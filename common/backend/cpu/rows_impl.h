@@ -90,7 +90,7 @@ inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64
   const bool zero = inverse == 0.0f;  // Also keeps NaN and infinity from the conversion to integers.
   W qa = zero ? ZeroI() : ToInt(Mul(a, Set(inverse)));
   W qb = zero ? ZeroI() : ToInt(Mul(b, Set(inverse)));
-  const int64_t at = row * out.in + g * 32;
+  const int64_t at = (g * out.ld + row) * 32;
   const int64_t i = g * out.ld + row;
   if (out.lo != nullptr) {
     if (!two) {
@@ -109,6 +109,10 @@ inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64
   } else {
     StoreI8(out.hi + at, qa);
     StoreI8(out.hi + at + 16, qb);
+  }
+  if (out.wide != nullptr) {
+    StoreI16Pairs(out.wide + at, qa);
+    StoreI16Pairs(out.wide + at + 16, qb);
   }
   const int32_t sum_a = ReduceAddI(qa), sum_b = ReduceAddI(qb);
   const int64_t i16 = 2 * g * out.ld + row;

@@ -7,9 +7,18 @@ namespace baton::cpu {
 namespace {
 
 // Register blocking that fits 16 registers of 256 bits, two per vector.
-constexpr int kPanelRows = 3, kPanelTiles = 1;
-constexpr int kSmallRows = 4, kSmallTiles = 1;
+constexpr int kPanelRows = 6, kPanelTiles = 1;
+constexpr int kSmallRows = 6, kSmallTiles = 1;
+constexpr int kDirectRows = 12;
+#ifdef BATON_VEC_VNNI
+constexpr bool kWideBytes = false;
+#else
+constexpr bool kWideBytes = true;  // Weights of eight bits meet activations of sixteen (linear_dots_avx2_impl.h).
+#endif
 constexpr int kDotRows = 6, kDotVectors = 1;
+constexpr bool kVectorsOneByOne = true;
+// Vectors of fp32 sums for so many rows: two registers each, and at least eight chains to hide the latency.
+constexpr int DotVectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 
 struct V {
   __m256 a, b;
@@ -30,11 +39,14 @@ inline W FirstLanes(int n) {
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return {_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lanes), _mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), lanes)};
 }
+// All lanes is what nearly every call wants, and masked stores are microcode on AMD's Zen 2 and 3.
 inline V LoadFirst(const float* p, int n) {
+  if (n >= 16) return Load(p);
   const W m = FirstLanes(n);
   return {_mm256_maskload_ps(p, m.a), _mm256_maskload_ps(p + 8, m.b)};
 }
 inline void StoreFirst(float* p, V x, int n) {
+  if (n >= 16) return Store(p, x);
   const W m = FirstLanes(n);
   _mm256_maskstore_ps(p, m.a, x.a);
   _mm256_maskstore_ps(p + 8, m.b, x.b);
@@ -104,6 +116,11 @@ inline void StoreI8(int8_t* p, W x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
+inline void StoreI16Pairs(int16_t* p, W x) {
+  const __m256i words = _mm256_packs_epi32(_mm256_shuffle_epi32(x.a, 0xd8), _mm256_shuffle_epi32(x.b, 0xd8));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
+}
+
 inline V LoadF16(const void* p) {
   const __m128i* h = static_cast<const __m128i*>(p);
   return {_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};
@@ -148,23 +165,9 @@ inline W Dot(W acc, B w, int32_t x4) {
   const __m256i x = _mm256_set1_epi32(x4);
   return {_mm256_dpbusd_avx_epi32(acc.a, w.a, x), _mm256_dpbusd_avx_epi32(acc.b, w.b, x)};
 }
-inline W DotNibbles(W acc, B w, int32_t x4) { return Dot(acc, w, x4); }
-#else
-// Sums of pairs of u4 x s8 products fit in 16 bits.
-inline W DotNibbles(W acc, B w, int32_t x4) {
-  const __m256i x = _mm256_set1_epi32(x4);
-  const __m256i ones = _mm256_set1_epi16(1);
-  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(_mm256_maddubs_epi16(w.a, x), ones)),
-          _mm256_add_epi32(acc.b, _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, x), ones))};
-}
-// Those of u8 x s8 do not: 16 w_high + w_low, whose 16-bit parts do. Two pairs of s8 products of nibbles are at most
-// 4 x 15 x 128, so the low and high sums of one pair are joined after the pairs have become 32 bits wide.
-inline W Dot(W acc, B w, int32_t x4) {
-  const W low = DotNibbles(acc, LowNibbles(w), x4);
-  const W high = DotNibbles(ZeroI(), HighNibbles(w), x4);
-  return AddI(low, Shl<4>(high));
-}
 #endif
+// In memory, so that the registers hold the dot products of more rows.
+inline void PlaceSum(V& sum) { __asm__("" : "+m"(sum)); }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace

@@ -8,7 +8,11 @@ namespace {
 // Register blocking that fits 32 registers of 512 bits.
 constexpr int kPanelRows = 6, kPanelTiles = 2;  // quantised, many rows
 constexpr int kSmallRows = 8, kSmallTiles = 2;                   // quantised, few rows
+constexpr int kDirectRows = 8;
+constexpr bool kWideBytes = false;
 constexpr int kDotRows = 6, kDotVectors = 4;    // fp32
+constexpr bool kVectorsOneByOne = false;
+constexpr int DotVectors(int) { return kDotVectors; }
 
 typedef __m512 V;    // 16 floats
 typedef __m512i W;   // 16 int32
@@ -66,6 +70,11 @@ inline void StoreI8(int8_t* p, W a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }
 
+inline void StoreI16Pairs(int16_t* p, W a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_shuffle_epi32(a, static_cast<_MM_PERM_ENUM>(0xd8))));
+}
+
 inline V LoadF16(const void* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }
@@ -84,7 +93,7 @@ inline B LowNibbles(B a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
 inline B HighNibbles(B a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }
 inline B AddB(B a, int x) { return _mm512_add_epi8(a, _mm512_set1_epi8(static_cast<char>(x))); }
 inline W Dot(W acc, B w, int32_t x4) { return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x4)); }
-inline W DotNibbles(W acc, B w, int32_t x4) { return Dot(acc, w, x4); }
+inline void PlaceSum(V&) {}  // In a register.
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace

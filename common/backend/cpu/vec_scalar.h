@@ -9,7 +9,11 @@ namespace {
 
 constexpr int kPanelRows = 2, kPanelTiles = 1;
 constexpr int kSmallRows = 2, kSmallTiles = 1;
+constexpr int kDirectRows = 2;
+constexpr bool kWideBytes = false;
 constexpr int kDotRows = 2, kDotVectors = 1;
+constexpr bool kVectorsOneByOne = false;
+constexpr int DotVectors(int) { return kDotVectors; }
 
 struct V {
   float x[16];
@@ -92,6 +96,11 @@ inline int32_t ReduceMaxI(W a) { int32_t m = a.x[0]; BATON_LANES m = a.x[i] > m 
 // Values in [-128, 127].
 inline void StoreI8(int8_t* p, W a) { BATON_LANES p[i] = static_cast<int8_t>(a.x[i]); }
 
+// Values in [-32768, 32767]; of each four, elements 0, 2, 1, 3.
+inline void StoreI16Pairs(int16_t* p, W a) {
+  BATON_LANES p[(i & ~3) | ((i & 1) << 1) | ((i & 2) >> 1)] = static_cast<int16_t>(a.x[i]);
+}
+
 inline float HalfBitsToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fffu) << 13;
@@ -156,8 +165,8 @@ inline W Dot(W acc, B w, int32_t x4) {
   }
   return acc;
 }
-// The same for w < 16.
-inline W DotNibbles(W acc, B w, int32_t x4) { return Dot(acc, w, x4); }
+// Where a sum over groups lives while other rows' dot products are computed: registers, or memory where these are few.
+inline void PlaceSum(V&) {}
 inline void Prefetch(const void*) {}
 #undef BATON_LANES
 

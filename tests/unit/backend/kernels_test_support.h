@@ -53,11 +53,13 @@ inline TensorView View(const std::vector<uint8_t>& bytes, GgmlType type, int64_t
   return view;
 }
 
-// Quantised rows with the memory they live in.
+// Quantised rows, in every form, with the memory they live in.
 struct OwnedRows {
   OwnedRows(int64_t rows, int64_t in, bool two_terms)
-      : memory(AllocateAligned(QuantisedRowsBytes(rows, in, two_terms))),
-        view(QuantisedRowsIn(memory.get(), rows, in, two_terms)) {}
+      : bytes(QuantisedRowsBytes(rows, in, two_terms, true)),
+        memory(AllocateAligned(bytes)),
+        view(QuantisedRowsIn(memory.get(), rows, in, two_terms, true)) {}
+  size_t bytes;
   std::shared_ptr<uint8_t[]> memory;
   QuantisedRows view;
 };

@@ -119,7 +119,7 @@ TEST_P(LinearQuantTest, RowsDoNotDependOnEachOther) {
       for (Epilogue epilogue : {Epilogue::kStore, Epilogue::kSiluMul}) {
         const std::vector<float> all = Multiply(k(), p.packed, q.view, rows, 0, rows, epilogue);
         const size_t width = all.size() / rows;
-        for (int64_t count = 1; count <= 14; ++count) {
+        for (int64_t count = 1; count <= 20; ++count) {
           for (int64_t begin = 0; begin + count <= rows; begin += count) {
             const std::vector<float> some = Multiply(k(), p.packed, q.view, rows, begin, begin + count, epilogue);
             ASSERT_EQ(0, std::memcmp(&some[static_cast<size_t>(begin) * width], &all[static_cast<size_t>(begin) * width],
@@ -144,11 +144,37 @@ TEST_P(LinearQuantTest, SameBitsAsScalar) {
       const Kernels& scalar = *FindKernels(Isa::kScalar);
       k().quantise_rows(x.data(), in, 0, rows, &q.view);
       scalar.quantise_rows(x.data(), in, 0, rows, &q_scalar.view);
-      ASSERT_EQ(0, std::memcmp(q.memory.get(), q_scalar.memory.get(), QuantisedRowsBytes(rows, in, two_terms)));
+      ASSERT_EQ(0, std::memcmp(q.memory.get(), q_scalar.memory.get(), q.bytes));
       for (Epilogue epilogue : {Epilogue::kStore, Epilogue::kSiluMul}) {
         EXPECT_EQ(Multiply(k(), p.packed, q.view, rows, 0, rows, epilogue),
                   Multiply(scalar, p.packed, q.view, rows, 0, rows, epilogue));
       }
+    }
+  }
+}
+
+// The largest weights times the largest integers of either sign: no intermediate sum may saturate or wrap.
+TEST_P(LinearQuantTest, LargestIntegersAreExact) {
+  std::mt19937 rng(12);
+  for (GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ8_0, GgmlType::kQ5_1, GgmlType::kQ6_K, GgmlType::kQ2_K}) {
+    const int64_t out = 32, in = 256, rows = 13;
+    Problem p = MakeProblem(rng, type, out, in);
+    const QuantMatrix& w = p.packed.matrix;
+    const bool four_bit = w.format == QuantFormat::k4AsymF16 || w.format == QuantFormat::k4SymF16;
+    for (int64_t i = 0; i < w.num_tiles * (in / 32); ++i) {
+      std::memset(p.packed.memory.get() + i * w.record_bytes, 0xff, four_bit ? 256 : 512);
+    }
+    const std::vector<float> x = RandomFloats(rng, rows * in);
+    for (const auto& [hi, lo] : {std::pair(-127, -128), {127, 127}}) {
+      SCOPED_TRACE(std::string(GgmlTypeName(type)) + " times " + std::to_string(256 * hi + lo));
+      OwnedRows q(rows, in, true);
+      q.view.lo_threshold = 0;
+      k().quantise_rows(x.data(), in, 0, rows, &q.view);
+      std::fill_n(q.view.hi, q.view.ld * in, static_cast<int8_t>(hi));
+      std::fill_n(q.view.lo, q.view.ld * in, static_cast<int8_t>(lo));
+      std::fill_n(q.view.wide, q.view.ld * in, static_cast<int16_t>(256 * hi + lo));
+      EXPECT_EQ(Multiply(k(), p.packed, q.view, rows, 0, rows),
+                Multiply(*FindKernels(Isa::kScalar), p.packed, q.view, rows, 0, rows));
     }
   }
 }
@@ -198,18 +224,20 @@ TEST_P(LinearQuantTest, RoundingOfActivations) {
     q.view.lo_threshold = 0;
     k().quantise_rows(x.data(), in, 0, rows, &q.view);
     for (size_t g = 0; g < x.size() / 32; ++g) {
-      const size_t row = g / 3, group = g % 3;  // The group arrays hold a group's rows side by side.
-      const size_t at = group * rows + row, at16 = 2 * group * rows + row;
+      const size_t row = g / 3, group = g % 3, ld = static_cast<size_t>(q.view.ld);  // A group's rows lie side by side.
+      const size_t at = group * ld + row, at16 = 2 * group * ld + row;
       float amax = 0;
       int32_t sum = 0;
       for (size_t i = g * 32; i < g * 32 + 32; ++i) amax = std::max(amax, std::fabs(x[i]));
-      for (size_t i = g * 32; i < g * 32 + 32; ++i) {
-        const int value = two_terms ? 256 * q.view.hi[i] + q.view.lo[i] : q.view.hi[i];
+      for (size_t i = 0; i < 32; ++i) {
+        const size_t j = at * 32 + i;
+        const int value = two_terms ? 256 * q.view.hi[j] + q.view.lo[j] : q.view.hi[j];
+        ASSERT_EQ(q.view.wide[at * 32 + (i & 28) + ((i & 1) * 2) + ((i & 2) / 2)], value);
         sum += value;
-        ASSERT_NEAR(static_cast<float>(value) * q.view.scale[at], x[i], amax / (two_terms ? 65278 : 254) * 1.001f);
+        ASSERT_NEAR(static_cast<float>(value) * q.view.scale[at], x[g * 32 + i], amax / (two_terms ? 65278 : 254) * 1.001f);
       }
       ASSERT_EQ(q.view.neg_sum[at], -sum);
-      ASSERT_EQ(q.view.neg_sum16[at16] + q.view.neg_sum16[at16 + rows], -sum);
+      ASSERT_EQ(q.view.neg_sum16[at16] + q.view.neg_sum16[at16 + ld], -sum);
       ASSERT_EQ(q.view.scaled_sum[at], q.view.scale[at] * static_cast<float>(sum));
     }
   }
@@ -240,7 +268,7 @@ TEST_P(LinearQuantTest, SecondTermWhereAGroupStandsOut) {
   OwnedRows fused(1, in, true), apart(1, in, true);
   k().rms_norm_quantise_rows(x.data(), in, weight.data(), 1e-5f, 0, 1, &fused.view);
   k().quantise_rows(normed.data(), in, 0, 1, &apart.view);
-  EXPECT_EQ(0, std::memcmp(fused.memory.get(), apart.memory.get(), QuantisedRowsBytes(1, in, true)));
+  EXPECT_EQ(0, std::memcmp(fused.memory.get(), apart.memory.get(), fused.bytes));
 }
 
 TEST_P(LinearQuantTest, ValuesThatAreNotFiniteShow) {
