@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of common/backend/cpu's kernels.
-add_library(baton_test_kernels STATIC kernels_test_support.cc)
+add_library(baton_test_kernels STATIC kernels_test_support.cc kernels_avx512_emulated.cc)
+set_source_files_properties(kernels_avx512_emulated.cc PROPERTIES
+  COMPILE_OPTIONS "-O1;-ffp-contract=off;-fno-math-errno;-mavx2;-mfma;-mf16c")
 target_link_libraries(baton_test_kernels PUBLIC baton_cpu_kernels baton_test_support GTest::gtest)
 baton_test(backend_linear_quant_test SRCS linear_quant_test.cc DEPS baton_test_kernels)
 baton_test(backend_pack_cache_test SRCS pack_cache_test.cc DEPS baton_test_kernels)

@@ -16,11 +16,17 @@
 
 namespace baton::cpu {
 
-// Runs over every instruction set; skipped, with a line, where this CPU lacks it.
+// The kernels of AVX-512 on intrinsics made of AVX2 (emulated_avx512.h).
+extern const Kernels kEmulatedAvx512Kernels;
+
+// Runs over every instruction set, AVX-512 emulated where this CPU lacks it; another is skipped, with a line.
 class KernelsTest : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     kernels_ = FindKernels(GetParam());
+    if (kernels_ == nullptr && GetParam() == Isa::kAvx512Vnni && FindKernels(Isa::kAvx2) != nullptr) {
+      kernels_ = &kEmulatedAvx512Kernels;
+    }
     if (kernels_ == nullptr) GTEST_SKIP() << "this CPU cannot run " << IsaName(GetParam());
   }
   const Kernels& k() const { return *kernels_; }
