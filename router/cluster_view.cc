@@ -13,6 +13,13 @@
 namespace baton {
 namespace {
 
+// A model's GGUF file and its tokenizer.json have fingerprints of different kinds ("gguf-...", "json-..."), which say nothing about
+// each other.
+bool TokenizersDiffer(absl::string_view a, absl::string_view b) {
+  const auto kind = [](absl::string_view fingerprint) { return fingerprint.substr(0, fingerprint.find('-')); };
+  return a != b && !a.empty() && !b.empty() && kind(a) == kind(b);
+}
+
 std::string WhyNotUsable(const WorkerInfo& worker, const ClusterViewOptions& options) {
   if (worker.silent) return "silent for two heartbeats";
   if (!worker.has_load) return "has not reported its load yet";
@@ -23,7 +30,7 @@ std::string WhyNotUsable(const WorkerInfo& worker, const ClusterViewOptions& opt
                         options.vocab_size);
   }
   const std::string& tokenizer = worker.identity.tokenizer_fingerprint();
-  if (!tokenizer.empty() && !options.tokenizer_fingerprint.empty() && tokenizer != options.tokenizer_fingerprint) {
+  if (TokenizersDiffer(tokenizer, options.tokenizer_fingerprint)) {
     return absl::StrCat("tokenizer mismatch: ", tokenizer, ", the router has ", options.tokenizer_fingerprint);
   }
   return "";

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/callback_threads.h"
 
+#include <cstddef>
 #include <memory>
+#include <new>
 
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -27,8 +29,10 @@ struct ThreadUser {
 }  // namespace
 
 void KeepCallbackThreads() {
-  // Never destroyed: it is what must not leave, and its call may still be ending.
-  static const ThreadUser* const user = new ThreadUser;
+  // Never destroyed: it is what must not leave, and its call may still be ending. In static memory, so that a leak checker, too,
+  // finds what it owns: nobody reads a pointer to it, and the compiler would drop one.
+  alignas(ThreadUser) static std::byte memory[sizeof(ThreadUser)];
+  static const ThreadUser* const user = new (memory) ThreadUser;
   (void)user;
 }
 

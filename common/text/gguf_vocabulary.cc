@@ -148,7 +148,8 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> TokenizerFromGguf(const GgufVoc
                             .model = std::move(bpe),
                             .decoder = TokenDecoder({TokenDecoder::ByteLevel{}}, {}),
                             .raw_added_tokens = true,
-                            .description = description};
+                            .description = description,
+                            .source = "gguf"};
     if (pre.nfc) parts.normalizer = Normalizer({NormalForm::kNfc});
     BATON_RETURN_IF_ERROR(AssignRoles(in, pre.add_bos, &parts));
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer, PipelineTokenizer::Create(std::move(parts)));
@@ -170,7 +171,8 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> TokenizerFromGguf(const GgufVoc
       .model = std::move(model),
       .decoder = TokenDecoder({TokenDecoder::Replace{Pattern::Literal(kSpaceMark), " "}, TokenDecoder::ByteFallback{}},
                               std::move(rule)),
-      .description = description};
+      .description = description,
+      .source = "gguf"};
   BATON_RETURN_IF_ERROR(AssignRoles(in, /*add_bos_default=*/true, &parts));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer, PipelineTokenizer::Create(std::move(parts)));
   return tokenizer;

@@ -94,7 +94,7 @@ std::string PipelineTokenizer::ComputeFingerprint() const {
   }
   for (const int32_t id : parts_.prefix_ids) absl::StrAppend(&all, "<", id);
   for (const int32_t id : parts_.suffix_ids) absl::StrAppend(&all, ">", id);
-  return absl::StrFormat("%016x", XXH64(all.data(), all.size(), 0));
+  return absl::StrFormat("%s-%016x", parts_.source, XXH64(all.data(), all.size(), 0));
 }
 
 absl::string_view PipelineTokenizer::TokenBytes(int32_t id) const {

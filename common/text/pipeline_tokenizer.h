@@ -31,6 +31,7 @@ struct TokenizerParts {
   bool raw_added_tokens = false;  // Added tokens' bytes are their text, untouched by the decoder.
   SpecialTokens special_tokens;   // adds_bos is set by Create.
   std::string description;        // Whatever else decides the results; goes into the fingerprint.
+  std::string source = "json";    // "json" or "gguf": how the description is written; begins the fingerprint.
 };
 
 // The tokenizer of both file formats: added tokens are cut out, the text between is normalised, cut into words and

@@ -61,7 +61,8 @@ class Tokenizer {
   virtual bool IsAdded(int32_t id) const = 0;
   virtual const SpecialTokens& special_tokens() const = 0;
   virtual const LeadingRule& leading_rule() const = 0;
-  // 16 hexadecimal digits over everything that decides the result of Encode and of decoding.
+  // Over everything that decides the result of Encode and of decoding: the kind of file, "-", 16 hexadecimal digits. The kinds
+  // write the same tokenizer differently: only fingerprints of one kind can be compared.
   virtual const std::string& fingerprint() const = 0;
 
   // The whole text of `ids`: what a Detokenizer fed with them emits. Ids without a token add nothing.

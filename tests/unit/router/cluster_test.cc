@@ -172,19 +172,19 @@ TEST_F(RegistryTest, A13MismatchNamesBothValues) {
 
 TEST(ClusterViewTest, A13AWorkerWithAnotherTokenizerIsNotUsed) {
   auto prefill = Identity("p-1", internal::PREFILL), decode = Identity("d-1", internal::DECODE);
-  prefill.set_tokenizer_fingerprint("aaaa");
-  decode.set_tokenizer_fingerprint("bbbb");
-  const ClusterViewOptions options = {.vocab_size = 100, .tokenizer_fingerprint = "aaaa"};
+  prefill.set_tokenizer_fingerprint("gguf-aaaa");
+  decode.set_tokenizer_fingerprint("gguf-bbbb");
+  const ClusterViewOptions options = {.vocab_size = 100, .tokenizer_fingerprint = "gguf-aaaa"};
   const auto view = BuildClusterView({Info(prefill), Info(decode)}, options);
   EXPECT_FALSE(view->ready);
-  EXPECT_EQ(view->Find({"d-1", 1})->reason, "tokenizer mismatch: bbbb, the router has aaaa");
-  EXPECT_THAT(view->reason, HasSubstr("no decode worker (d-1: tokenizer mismatch: bbbb, the router has aaaa)"));
-  for (const char* equal : {"aaaa", ""}) {  // One that names none is not compared.
+  EXPECT_EQ(view->Find({"d-1", 1})->reason, "tokenizer mismatch: gguf-bbbb, the router has gguf-aaaa");
+  EXPECT_THAT(view->reason, HasSubstr("no decode worker (d-1: tokenizer mismatch: gguf-bbbb, the router has gguf-aaaa)"));
+  for (const char* equal : {"gguf-aaaa", "", "json-bbbb"}) {  // One that names none is not compared, nor one of another kind of file.
     decode.set_tokenizer_fingerprint(equal);
     EXPECT_TRUE(BuildClusterView({Info(prefill), Info(decode)}, options)->ready) << equal;
   }
-  decode.set_tokenizer_fingerprint("bbbb");  // Nor is there anything to compare at a router that serves token ids only.
-  prefill.set_tokenizer_fingerprint("bbbb");
+  decode.set_tokenizer_fingerprint("gguf-bbbb");  // Nor is there anything to compare at a router that serves token ids only.
+  prefill.set_tokenizer_fingerprint("gguf-bbbb");
   EXPECT_TRUE(BuildClusterView({Info(prefill), Info(decode)}, {.vocab_size = 0})->ready);
 }
 

@@ -161,6 +161,7 @@ TEST(GgufTokenizerTest, SmolLm2) {
                                                              "/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf";
   if (testing::ReadWholeFile(path).empty()) GTEST_SKIP() << "no model file " << path;
   ASSERT_OK_AND_ASSIGN(const TextBundle bundle, LoadTextBundle(path));
+  EXPECT_EQ(bundle.tokenizer->fingerprint().substr(0, 5), "gguf-");
   EXPECT_EQ(bundle.tokenizer->vocab_size(), 49152);
   EXPECT_EQ(bundle.template_tokens.at("eos_token"), "<|im_end|>");
   ASSERT_TRUE(bundle.chat_template.has_value());

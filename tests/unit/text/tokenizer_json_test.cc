@@ -225,6 +225,7 @@ TEST(TokenizerJsonTest, RolesOfTokens) {
 TEST(TokenizerJsonTest, FingerprintsTellTokenizersApart) {
   json file = testing::TinyByteLevelJson();
   const std::string first = Make(file)->fingerprint();
+  EXPECT_EQ(first.substr(0, 5), "json-");
   EXPECT_EQ(first.size(), 16u);
   EXPECT_EQ(Make(file)->fingerprint(), first);
   std::swap(file["model"]["merges"][0], file["model"]["merges"][1]);
