@@ -33,6 +33,14 @@ absl::StatusOr<std::string> ReadContent(const std::string& param, const Json& co
   return absl::StrJoin(texts, "\n");
 }
 
+// Of a message. What follows takes time squared in it.
+constexpr size_t kMaxMembers = 256;
+
+absl::Status CheckNumMembers(const std::string& param, const Json& object) {
+  if (object.size() <= kMaxMembers) return absl::OkStatus();
+  return InvalidField(param, absl::StrCat("has ", object.size(), " members, at most ", kMaxMembers, " are taken"));
+}
+
 // A member that may be absent or null, and otherwise is a text.
 absl::Status CheckText(const std::string& param, const Json& object, const char* member, bool required = false) {
   const auto found = object.find(member);
@@ -81,6 +89,7 @@ absl::Status ReadToolCalls(const std::string& param, Json* tool_calls) {
 
 absl::Status ReadMessage(const std::string& param, const Json& json, v1::ChatMessage* message) {
   if (!json.is_object()) return InvalidField(param, absl::StrCat("is ", DescribeJson(json), ", should be an object"));
+  BATON_RETURN_IF_ERROR(CheckNumMembers(param, json));
   auto role = json.find("role");
   if (role == json.end() || !role->is_string()) return InvalidField(absl::StrCat(param, ".role"), "is missing");
   if (!IsKnownRole(role->get<std::string>())) {
@@ -114,6 +123,7 @@ bool IsKnownRole(absl::string_view role) {
 }
 
 absl::Status NormaliseExtra(const std::string& param, Json* extra) {
+  BATON_RETURN_IF_ERROR(CheckNumMembers(param, *extra));
   for (const char* text : {"name", "tool_call_id", "refusal"}) BATON_RETURN_IF_ERROR(CheckText(param, *extra, text));
   Json kept = Json::object();
   for (auto& [key, value] : extra->items()) {

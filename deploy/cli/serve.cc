@@ -39,7 +39,10 @@ absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
   }
   BATON_ASSIGN_OR_RETURN(plan.program_folder, ProgramFolder());
   plan.model = absl::GetFlag(FLAGS_model);
-  BATON_ASSIGN_OR_RETURN(plan.api_key, ApiKey());
+  const auto api_key = ApiKey();
+  // A wrong argument, whatever is wrong with the file: nothing has been tried.
+  if (!api_key.ok()) return absl::InvalidArgumentError(api_key.status().message());
+  plan.api_key = *api_key;
   plan.num_prefill = absl::GetFlag(FLAGS_prefill);
   plan.num_decode = absl::GetFlag(FLAGS_decode);
   plan.local_prefill = absl::GetFlag(FLAGS_local_prefill);

@@ -155,6 +155,20 @@ TEST_F(RouterErrorsTest, ToolsAndToolCallsAreChecked) {
   }
 }
 
+// B16. Bodies are wide as well as deep: no work that grows with the square of it.
+TEST_F(RouterErrorsTest, ObjectsOfManyMembersAreIgnoredOrRefusedAtOnce) {
+  Workers();
+  std::string members;
+  for (int i = 0; i < 300000; ++i) absl::StrAppend(&members, ",\"m", i, "\":0");
+  EXPECT_EQ(Post("/v1/completions", absl::StrCat(R"({"prompt":"abc")", members, "}")).status, 200);
+  EXPECT_EQ(router_->core()->metrics.unknown_fields->value(), 300000u);
+  const HttpResponse chat =
+      Post("/v1/chat/completions", absl::StrCat(R"({"messages":[{"role":"user","content":"x")", members, "}]}"));
+  EXPECT_EQ(chat.status, 400);
+  EXPECT_EQ(Error(chat)["param"], "messages[0]");
+  EXPECT_EQ(Error(chat)["message"], "messages[0] has 300002 members, at most 256 are taken");
+}
+
 TEST_F(RouterErrorsTest, AHugeChatIsRefusedByItsSizeBeforeTheTemplateSeesIt) {
   Workers();
   v1::GenerateRequest request;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/bench/load_run.h"
+#include "deploy/bench/measurement.h"
 
 #include <algorithm>
 
@@ -57,9 +58,11 @@ class LoadRunTest : public ::testing::Test {
       return;
     }
     writer->StartStream(200, "text/event-stream");
-    for (int i = 0; i < 3; ++i) writer->Write(kPiece);
+    const bool silent = answer == "nothing" || answer == "role";
+    if (answer == "role") writer->Write("data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n");
+    for (int i = 0; i < 3 && !silent; ++i) writer->Write(kPiece);
     if (answer == "error") writer->Write("data: {\"error\":{\"message\":\"worker lost\"}}\n\n");
-    writer->Write(kUsage);
+    if (answer != "nothing") writer->Write(kUsage);
     if (answer != "cut") writer->Write("data: [DONE]\n\n");
     writer->Finish();
   }
@@ -111,6 +114,22 @@ TEST_F(LoadRunTest, EveryKindOfFailureIsTold) {
   EXPECT_THAT(result.measurements[1].status, StatusIs(absl::StatusCode::kUnavailable, "worker lost"));
   EXPECT_THAT(result.measurements[2].status, StatusIs(absl::StatusCode::kDataLoss, HasSubstr("[DONE]")));
   EXPECT_TRUE(result.measurements[3].status.ok());
+}
+
+// E01. Nothing that came is no first token at time 0.
+TEST_F(LoadRunTest, AStreamWithoutContentIsAFailureWithoutATimeToFirstToken) {
+  answers_ = {"nothing", "role", "ok"};
+  LoadOptions options = Options();
+  options.workload = {.concurrency = 1, .num_requests = 3};
+  const LoadResult result = Run(options);
+  ASSERT_EQ(result.measurements.size(), 3u);
+  const Report report = MakeReport(result.measurements, result.issue_end);
+  EXPECT_EQ(report.num_succeeded, 1);
+  EXPECT_EQ(report.num_failed, 2);
+  EXPECT_EQ(report.errors.at("200 no token came"), 2);
+  EXPECT_EQ(report.ttft_ms.count, 1u);
+  EXPECT_GT(report.ttft_ms.mean, 0);
+  EXPECT_EQ(report.output_tokens, 3);
 }
 
 TEST_F(LoadRunTest, AConversationRepeatsWhatWasSaid) {

@@ -208,6 +208,37 @@ TEST(EngineCore, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
   EXPECT_EQ(again.tokens, RunAlone(MakeSpec(RandomTokens(30, 6), 20)));
 }
 
+// A32. What a transfer that broke had written is found by nobody.
+TEST(EngineCore, ABrokenTransferLeavesNothingInTheCache) {
+  for (const bool quarantined : {false, true}) {
+    TestWorker worker(32, {});
+    auto prompt = RandomTokens(5 * kBlockSize + 3, 7);
+    Heard broken;
+    auto landing = worker.core().ReserveLanding(1, MakeSpec(prompt, 8), broken.Sink());
+    ASSERT_THAT(landing, IsOk());
+    for (size_t i = 0; i < landing->blocks.size() / 2; ++i) {
+      for (int layer = 0; layer < worker.pool().layout().num_layers; ++layer) {
+        std::ranges::fill(worker.pool().Cell(layer, landing->blocks[i]), uint8_t{0x3c});
+      }
+    }
+    if (quarantined) {
+      worker.core().ReleaseQuarantined(worker.core().CancelQuarantined(1));
+    } else {
+      worker.core().Cancel(1);
+    }
+    EXPECT_TRUE(worker.AtBaseline());
+    for (SequenceId id : {2, 3}) {
+      Heard heard;
+      ASSERT_THAT(worker.Generate(id, MakeSpec(prompt, 8), &heard), IsOk());
+      worker.RunUntilIdle();
+      EXPECT_EQ(heard.tokens, RunAlone(MakeSpec(prompt, 8))) << id;
+      EXPECT_EQ(worker.core().stats().prompt_tokens_cached, id == 2 ? 0u : uint64_t{5 * kBlockSize});
+      const auto more = RandomTokens(20, 8);
+      prompt.insert(prompt.end(), more.begin(), more.end());
+    }
+  }
+}
+
 // Every layer of every token is reported once, in order of the tokens within a layer, and not before it is there (which
 // Disaggregate would show).
 TEST(EngineCore, ProgressNamesEachLayerOfEachTokenOnce) {

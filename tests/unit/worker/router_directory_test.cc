@@ -39,7 +39,8 @@ class FakeNames {
 
 // To where nobody listens: a registration that tries for as long as it is kept.
 std::unique_ptr<RouterRegistration> OpenNowhere(const std::string& address) {
-  return std::make_unique<RouterRegistration>(address, internal::WorkerIdentity(), [] { return internal::WorkerLoad(); });
+  return std::make_unique<RouterRegistration>(address, internal::WorkerIdentity(), [] { return internal::WorkerLoad(); },
+                                              RouterRegistration::Options());
 }
 
 TEST(RouterDirectoryTest, AddressesAreNotLookedUp) {
