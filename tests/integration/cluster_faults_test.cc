@@ -88,6 +88,48 @@ Interrupted RunAndKill(const LocalCluster& cluster, const v1::GenerateRequest& r
   return result;
 }
 
+// A worker that dies while the KV cache travels, by every way that it travels.
+class ClusterKillTest : public ClusterFaultsTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void StartPair() {
+    ASSERT_NO_FATAL_FAILURE(StartCluster({"--prefill=1", "--decode=1", absl::StrCat("--transport=", GetParam())}));
+    ASSERT_OK_AND_ASSIGN(const cli::Answer answer, cluster_->Generate(GreedyRequest(LongPrompt(40), 2)));
+    EXPECT_EQ(answer.timeline.transport(), GetParam());
+  }
+  // Answered, or refused soon; then the pair works as before and holds nothing.
+  void ExpectOverIt(const Interrupted& result, int tokens) {
+    if (result.status.ok()) {
+      EXPECT_EQ(result.tokens, tokens);  // Recovered: nothing lost, nothing twice.
+    } else {
+      EXPECT_THAT(result.status, StatusIs(absl::StatusCode::kUnavailable, ::testing::_));
+      EXPECT_LT(result.after_kill, absl::Seconds(2) * kSlowness);
+    }
+    EXPECT_TRUE(ServesAgain());
+    EXPECT_TRUE(Eventually([&] {
+      const auto answer = cluster_->Generate(GreedyRequest(LongPrompt(40), 2));
+      return answer.ok() && answer->timeline.disaggregated() && answer->timeline.transport() == GetParam();
+    }));
+    EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }));
+  }
+};
+
+TEST_P(ClusterKillTest, DecodeWorkerInMidTransfer) {
+  ASSERT_NO_FATAL_FAILURE(StartPair());
+  const pid_t victim = cluster_->PidOf("d-1");
+  ASSERT_GT(victim, 0);
+  ExpectOverIt(RunAndKill(*cluster_, GreedyRequest(LongPrompt(4000), 5), victim, 0), 5);
+}
+
+TEST_P(ClusterKillTest, PrefillWorkerInMidTransfer) {
+  ASSERT_NO_FATAL_FAILURE(StartPair());
+  const pid_t victim = cluster_->PidOf("p-1");
+  ASSERT_GT(victim, 0);
+  ExpectOverIt(RunAndKill(*cluster_, GreedyRequest(LongPrompt(4000), 5), victim, 0), 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ClusterKillTest, ::testing::Values("shm", "tcp", "grpc"),
+                         [](const auto& info) { return std::string(info.param); });
+
 TEST_F(ClusterFaultsTest, DecodeWorkerKilledInMidRequest) {
   ASSERT_NO_FATAL_FAILURE(StartCluster({"--prefill=1", "--decode=1"}));
   const pid_t victim = cluster_->PidOf("d-1");
