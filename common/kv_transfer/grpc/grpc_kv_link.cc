@@ -6,14 +6,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/grpc/frame_message.h"
 #include "common/kv_transfer/grpc/wire.h"
 #include "common/rpc/channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 
 namespace baton {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
+const char kMethod[] = "/baton.internal.KvPeer/Link";
+
+grpc::ByteBuffer Serialised(const internal::KvLinkRequest& message) {
+  grpc::ByteBuffer buffer;
+  bool own;
+  const grpc::Status status = grpc::SerializationTraits<internal::KvLinkRequest>::Serialize(message, &buffer, &own);
+  BATON_CHECK(status.ok()) << status.error_message();  // Memory only.
+  return buffer;
+}
 
 }  // namespace
 
@@ -42,11 +55,12 @@ absl::StatusOr<LinkHello> GrpcKvLink::Open(const LinkHello& self, absl::Duration
            }},
       {.max_queued_messages = 1 << 16, .max_queued_bytes = 2 * options_.max_queued_bytes});
   // A channel of its own: one that was refused once waits long before it tries a restarted peer again.
-  internal::KvPeer::NewStub(CreateChannel(options_.address))->async()->Link(stream_->context(), stream_->reactor());
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, internal::KvLinkReply> stub(CreateChannel(options_.address));
+  stub.PrepareBidiStreamingCall(stream_->context(), kMethod, {}, stream_->reactor());
   stream_->Start();
   internal::KvLinkRequest request;
   *request.mutable_hello() = ToProto(self);
-  stream_->SendLast(std::move(request));
+  stream_->SendLast(Serialised(request));
 
   const MonotonicTime deadline = Clock::Real()->Now() + timeout;
   MutexLock lock(&state_->mutex);
@@ -71,33 +85,20 @@ absl::Status GrpcKvLink::Broken() const {
                                              state_->status.ok() ? "" : ": ", state_->status.message()));
 }
 
-absl::Status GrpcKvLink::Send(internal::KvLinkRequest message) {
-  return stream_->SendLast(std::move(message)) ? absl::OkStatus() : Broken();
+absl::Status GrpcKvLink::Send(const internal::KvLinkRequest& message) {
+  return stream_->SendLast(Serialised(message)) ? absl::OkStatus() : Broken();
 }
 
 absl::Status GrpcKvLink::SendOpen(const TransferId& transfer, int attempt) {
   internal::KvLinkRequest message;
   *message.mutable_open()->mutable_transfer() = ToProto(transfer);
   message.mutable_open()->set_attempt(attempt);
-  return Send(std::move(message));
+  return Send(message);
 }
 
 absl::Status GrpcKvLink::SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(WaitWritable(interrupted));
-  internal::KvLinkRequest message;
-  internal::KvFrame* proto = message.mutable_frame();
-  *proto->mutable_transfer() = ToProto(frame.transfer);
-  proto->set_attempt(frame.attempt);
-  proto->set_layer(frame.header.layer);
-  proto->set_token_begin(frame.header.token_begin);
-  proto->set_token_end(frame.header.token_end);
-  proto->set_checksum(frame.header.checksum);
-  std::string* payload = proto->mutable_payload();
-  size_t bytes = 0;
-  for (const auto& piece : frame.payload) bytes += piece.size();
-  payload->reserve(bytes);
-  for (const auto& piece : frame.payload) payload->append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  return Send(std::move(message));
+  return stream_->SendLast(EncodeFrameMessage(frame)) ? absl::OkStatus() : Broken();
 }
 
 absl::Status GrpcKvLink::SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,
@@ -107,14 +108,14 @@ absl::Status GrpcKvLink::SendManifest(const TransferId& transfer, int attempt, c
   *message.mutable_manifest() = ToProto(manifest);
   *message.mutable_manifest()->mutable_transfer() = ToProto(transfer);
   message.mutable_manifest()->set_attempt(attempt);
-  return Send(std::move(message));
+  return Send(message);
 }
 
 void GrpcKvLink::SendAborted(const TransferId& transfer, int attempt) {
   internal::KvLinkRequest message;
   *message.mutable_aborted()->mutable_transfer() = ToProto(transfer);
   message.mutable_aborted()->set_attempt(attempt);
-  stream_->SendLast(std::move(message));
+  stream_->SendLast(Serialised(message));
 }
 
 absl::Status GrpcKvLink::WaitWritable(const Interrupted& interrupted) {

@@ -3,10 +3,11 @@
 #define BATON_COMMON_KV_TRANSFER_GRPC_GRPC_KV_LINK_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "baton/internal/kv.grpc.pb.h"
+#include "baton/internal/kv.pb.h"
 #include "common/base/mutex.h"
 #include "common/kv_transfer/kv_link.h"
 #include "common/rpc/event_stream.h"
@@ -38,7 +39,7 @@ class GrpcKvLink final : public KvLink {
   void Close(absl::Duration flush_timeout) override;
 
  private:
-  using Stream = ClientEventStream<internal::KvLinkRequest, internal::KvLinkReply>;
+  using Stream = ClientEventStream<grpc::ByteBuffer, internal::KvLinkReply>;
   // What the stream's callbacks refer to: they may outlive a link whose Close gave up.
   struct State {
     Events events;
@@ -50,7 +51,7 @@ class GrpcKvLink final : public KvLink {
   };
 
   static void OnReply(State& state, const internal::KvLinkReply& reply);
-  absl::Status Send(internal::KvLinkRequest message);
+  absl::Status Send(const internal::KvLinkRequest& message);
   absl::Status WaitWritable(const Interrupted& interrupted);
   absl::Status Broken() const;
 

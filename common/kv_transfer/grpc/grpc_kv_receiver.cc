@@ -7,8 +7,20 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/kv_transfer/grpc/wire.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 
 namespace baton {
+namespace {
+
+grpc::ByteBuffer Serialised(const internal::KvLinkReply& reply) {
+  grpc::ByteBuffer buffer;
+  bool own;
+  const grpc::Status status = grpc::SerializationTraits<internal::KvLinkReply>::Serialize(reply, &buffer, &own);
+  BATON_CHECK(status.ok()) << status.error_message();  // Memory only.
+  return buffer;
+}
+
+}  // namespace
 
 GrpcKvReceiver::GrpcKvReceiver(KvReceiverOptions options, LandingDirectory* directory, KvReceiverEvents events)
     : core_(TransportKind::kGrpc, std::move(options), directory, std::move(events)) {}
@@ -23,11 +35,10 @@ void GrpcKvReceiver::SetAddress(std::string address) {
   address_ = std::move(address);
 }
 
-grpc::ServerBidiReactor<internal::KvLinkRequest, internal::KvLinkReply>* GrpcKvReceiver::Link(
-    grpc::CallbackServerContext* context) {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcKvReceiver::Link(grpc::CallbackServerContext*) {
   auto link = std::make_shared<LinkState>();
   link->stream = Stream::Create({
-      .on_message = [this, link](internal::KvLinkRequest&& message) { OnMessage(link, message); },
+      .on_message = [this, link](grpc::ByteBuffer&& bytes) { OnBytes(link, &bytes); },
       .on_peer_closed = [link] { link->stream->Finish(absl::OkStatus()); },
       .on_done = [this, link] { OnLinkDone(link); },
   });
@@ -47,6 +58,22 @@ void GrpcKvReceiver::OnLinkDone(const std::shared_ptr<LinkState>& link) {
   link->stream = nullptr;
 }
 
+void GrpcKvReceiver::OnBytes(const std::shared_ptr<LinkState>& link, grpc::ByteBuffer* bytes) {
+  {
+    IncomingMessage message(bytes);
+    const auto frame = message.ReadFrame();
+    if (!frame.ok()) return link->stream->Finish(frame.status());
+    if (frame->has_value()) {
+      if (link->greeted) return OnFrame(*link, **frame);
+      return link->stream->Finish(absl::InvalidArgumentError("KV link: the first message must be Hello"));
+    }
+  }
+  internal::KvLinkRequest message;
+  const grpc::Status status = grpc::SerializationTraits<internal::KvLinkRequest>::Deserialize(bytes, &message);
+  if (!status.ok()) return link->stream->Finish(absl::InvalidArgumentError("KV link: a message that is none"));
+  OnMessage(link, message);
+}
+
 void GrpcKvReceiver::OnMessage(const std::shared_ptr<LinkState>& link, const internal::KvLinkRequest& message) {
   using Message = internal::KvLinkRequest;
   if (message.message_case() == Message::kHello) {
@@ -59,9 +86,6 @@ void GrpcKvReceiver::OnMessage(const std::shared_ptr<LinkState>& link, const int
     return;
   }
   switch (message.message_case()) {
-    case Message::kFrame:
-      OnFrame(*link, message.frame());
-      break;
     case Message::kManifest:
       core_.OnManifest(link->peer, FromProto(message.manifest().transfer()), message.manifest().attempt(),
                        FromProto(message.manifest()), /*in_order=*/true);
@@ -92,21 +116,17 @@ absl::Status GrpcKvReceiver::OnHello(const std::shared_ptr<LinkState>& link, con
   if (replaced) core_.events().on_link_closed(link->peer);
   internal::KvLinkReply reply;
   *reply.mutable_hello() = ToProto(core_.hello());
-  link->stream->SendLast(std::move(reply));
+  link->stream->SendLast(Serialised(reply));
   BATON_LOG(INFO) << "KV link from " << link->peer.worker << " by grpc is up";
   return absl::OkStatus();
 }
 
-void GrpcKvReceiver::OnFrame(const LinkState& link, const internal::KvFrame& frame) {
-  const TransferId transfer = FromProto(frame.transfer());
-  const auto zone = core_.Find(transfer, frame.attempt());
-  if (zone == nullptr) return;
-  const std::span<const uint8_t> payload(reinterpret_cast<const uint8_t*>(frame.payload().data()), frame.payload().size());
-  core_.OnFrameResult(link.peer, transfer,
-                      zone->Write({frame.layer(), frame.token_begin(), frame.token_end(), frame.checksum()}, payload));
+void GrpcKvReceiver::OnFrame(const LinkState& link, const IncomingMessage::Frame& frame) {
+  const auto zone = core_.Find(frame.transfer, frame.attempt);
+  if (zone != nullptr) core_.OnFrameResult(link.peer, frame.transfer, zone->Write(frame.header, frame.payload));
 }
 
-void GrpcKvReceiver::Reply(const PeerId& peer, internal::KvLinkReply reply) {
+void GrpcKvReceiver::Reply(const PeerId& peer, const internal::KvLinkReply& reply) {
   std::shared_ptr<Stream> stream;
   {
     MutexLock lock(&mutex_);
@@ -114,14 +134,14 @@ void GrpcKvReceiver::Reply(const PeerId& peer, internal::KvLinkReply reply) {
     if (it == links_.end()) return;
     stream = it->second;
   }
-  stream->SendLast(std::move(reply));
+  stream->SendLast(Serialised(reply));
 }
 
 void GrpcKvReceiver::Grant(const PeerId& peer, const TransferId& transfer, int attempt, const LinkGrant&) {
   internal::KvLinkReply reply;
   *reply.mutable_grant()->mutable_transfer() = ToProto(transfer);
   reply.mutable_grant()->set_attempt(attempt);
-  Reply(peer, std::move(reply));
+  Reply(peer, reply);
 }
 
 void GrpcKvReceiver::Deny(const PeerId& peer, const TransferId& transfer, int attempt, const absl::Status& why) {
@@ -129,14 +149,14 @@ void GrpcKvReceiver::Deny(const PeerId& peer, const TransferId& transfer, int at
   *reply.mutable_deny()->mutable_transfer() = ToProto(transfer);
   reply.mutable_deny()->set_attempt(attempt);
   *reply.mutable_deny()->mutable_error() = ToErrorProto(why);
-  Reply(peer, std::move(reply));
+  Reply(peer, reply);
 }
 
 void GrpcKvReceiver::Abort(const PeerId& peer, const TransferId& transfer, int attempt) {
   internal::KvLinkReply reply;
   *reply.mutable_abort()->mutable_transfer() = ToProto(transfer);
   reply.mutable_abort()->set_attempt(attempt);
-  Reply(peer, std::move(reply));
+  Reply(peer, reply);
 }
 
 }  // namespace baton

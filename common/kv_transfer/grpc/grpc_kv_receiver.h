@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "baton/internal/kv.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/kv_transfer/grpc/frame_message.h"
 #include "common/kv_transfer/receiver_core.h"
 #include "common/rpc/event_stream.h"
 
@@ -18,7 +19,7 @@ namespace baton {
 // flow control holds back a writer that is faster than this machine's memory.
 //
 // A service: register it with the worker's RpcServer, whose end is also the end of all links. Thread-safe.
-class GrpcKvReceiver final : public internal::KvPeer::CallbackService, public KvReceiver {
+class GrpcKvReceiver final : public internal::KvPeer::WithRawCallbackMethod_Link<internal::KvPeer::Service>, public KvReceiver {
  public:
   // `directory` outlives the service and its server.
   GrpcKvReceiver(KvReceiverOptions options, LandingDirectory* directory, KvReceiverEvents events);
@@ -32,22 +33,22 @@ class GrpcKvReceiver final : public internal::KvPeer::CallbackService, public Kv
   void Abort(const PeerId& peer, const TransferId& transfer, int attempt) override;
   void Stop() override {}  // The server's.
 
-  grpc::ServerBidiReactor<internal::KvLinkRequest, internal::KvLinkReply>* Link(
-      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Link(grpc::CallbackServerContext* context) override;
 
  private:
-  using Stream = ServerEventStream<internal::KvLinkRequest, internal::KvLinkReply>;
+  using Stream = ServerEventStream<grpc::ByteBuffer, grpc::ByteBuffer>;
   struct LinkState {
     std::shared_ptr<Stream> stream;
     bool greeted = false;  // Touched by the stream's reading thread only, as is `peer`.
     PeerId peer;
   };
 
+  void OnBytes(const std::shared_ptr<LinkState>& link, grpc::ByteBuffer* bytes);
   void OnMessage(const std::shared_ptr<LinkState>& link, const internal::KvLinkRequest& message);
   absl::Status OnHello(const std::shared_ptr<LinkState>& link, const internal::KvHello& hello);
-  void OnFrame(const LinkState& link, const internal::KvFrame& frame);
+  void OnFrame(const LinkState& link, const IncomingMessage::Frame& frame);
   void OnLinkDone(const std::shared_ptr<LinkState>& link);
-  void Reply(const PeerId& peer, internal::KvLinkReply reply);
+  void Reply(const PeerId& peer, const internal::KvLinkReply& reply);
 
   const ReceiverCore core_;
   mutable Mutex mutex_;
