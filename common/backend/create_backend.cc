@@ -6,7 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "common/backend/cpu/cpu_backend.h"
 #include "common/backend/cpu/kernels.h"
+#include "common/backend/cuda/cuda_device.h"
 #include "common/backend/reference_backend.h"
+#include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread.h"
 
@@ -42,6 +44,22 @@ absl::StatusOr<CpuMatmul> ChooseMatmul(absl::string_view matmul) {
       absl::StrFormat("matmul \"%s\" is not one of int8, onednn-bf16, onednn-f32", matmul));
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpu(int num_threads, const BackendOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const cpu::Kernels* kernels, ChooseKernels(options.isa));
+  BATON_ASSIGN_OR_RETURN(const CpuPrecision precision, ChoosePrecision(options.activations));
+  BATON_ASSIGN_OR_RETURN(const CpuMatmul matmul, ChooseMatmul(options.matmul));
+  std::unique_ptr<cpu::PackCache> cache;
+  if (!options.cache_dir.empty()) cache = std::make_unique<cpu::PackCache>(options.cache_dir, options.cache_bytes);
+  return std::make_unique<CpuBackend>(kernels, num_threads, precision, matmul, std::move(cache));
+}
+
+// There is no operation on a GPU yet: what is found is named, and refused.
+absl::StatusOr<std::unique_ptr<Backend>> CreateCuda(const BackendOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const cuda::CudaDevice device, cuda::FindCudaDevice(options.cuda_driver, 0));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s is there, but this release has no CUDA backend that serves", device.description()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options) {
@@ -51,16 +69,15 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, c
   }
   const int num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCpus();
   if (name == "reference") return std::make_unique<ReferenceBackend>(num_threads);
-  if (name == "cpu") {
-    BATON_ASSIGN_OR_RETURN(const cpu::Kernels* kernels, ChooseKernels(options.isa));
-    BATON_ASSIGN_OR_RETURN(const CpuPrecision precision, ChoosePrecision(options.activations));
-    BATON_ASSIGN_OR_RETURN(const CpuMatmul matmul, ChooseMatmul(options.matmul));
-    std::unique_ptr<cpu::PackCache> cache;
-    if (!options.cache_dir.empty()) cache = std::make_unique<cpu::PackCache>(options.cache_dir, options.cache_bytes);
-    return std::make_unique<CpuBackend>(kernels, num_threads, precision, matmul, std::move(cache));
+  if (name == "cpu") return CreateCpu(num_threads, options);
+  if (name == "cuda") return CreateCuda(options);
+  if (name == "auto") {
+    auto gpu = CreateCuda(options);
+    if (gpu.ok()) return gpu;
+    BATON_LOG(INFO) << gpu.status().message() << "; staying on the CPU";
+    return CreateCpu(num_threads, options);
   }
-  if (name == "cuda") return absl::FailedPreconditionError("this build has no CUDA backend");
-  return absl::InvalidArgumentError(absl::StrFormat("backend \"%s\" is not one of cpu, reference, cuda", name));
+  return absl::InvalidArgumentError(absl::StrFormat("backend \"%s\" is not one of auto, cpu, reference, cuda", name));
 }
 
 }  // namespace baton

@@ -27,11 +27,14 @@ struct BackendOptions {
   // cache_bytes of files, the least recently used go first.
   std::string cache_dir;
   uint64_t cache_bytes = uint64_t{64} << 30;
+  // "cuda" and "auto": the driver's library, by file name or path.
+  std::string cuda_driver = "libcuda.so.1";
 };
 
-// `name`: "cpu" (serves), "reference" (plain fp32, slow) or "cuda".
+// `name`: "cpu" (serves), "reference" (plain fp32, slow), "cuda", or "auto": cuda where it can serve, else cpu, with a line in the
+// log that says why.
 //   INVALID_ARGUMENT     unknown name, thread count or option; names the value and what is possible.
-//   FAILED_PRECONDITION  this CPU cannot run the instruction set; this build has no CUDA backend.
+//   FAILED_PRECONDITION  this CPU cannot run the instruction set; there is no CUDA driver, device or backend: says which.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(absl::string_view name, const BackendOptions& options = {});
 
 }  // namespace baton

@@ -33,7 +33,8 @@ ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf
 ABSL_FLAG(int, block_size, 16, "Tokens per KV block, a multiple of 16.");
 ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts that begin alike.");
 
-ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or reference (plain fp32, slow).");
+ABSL_FLAG(std::string, device, "auto", "auto (a GPU where one can serve, else the CPU), cpu, cuda, or reference (plain fp32, slow).");
+ABSL_FLAG(std::string, cuda_driver, "libcuda.so.1", "Library of the CUDA driver, by file name or path.");
 ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may use.");
 ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
@@ -110,7 +111,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
       {"Model", {"model", "served_model_name", "cache_dir", "cache_size"}},
       {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport"}},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
-      {"Compute", {"device", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
+      {"Compute", {"device", "cuda_driver", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
       {"Logging", {"log_level", "log_format"}},
@@ -132,6 +133,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.api_key_file = absl::GetFlag(FLAGS_api_key_file);
   if (!options.api_key_file.empty()) BATON_RETURN_IF_ERROR(ReadSecretFile("--api-key-file", options.api_key_file).status());
   options.device = absl::GetFlag(FLAGS_device);
+  options.backend.cuda_driver = absl::GetFlag(FLAGS_cuda_driver);
   options.backend.num_threads = absl::GetFlag(FLAGS_threads);
   options.backend.isa = absl::GetFlag(FLAGS_isa);
   options.backend.activations = absl::GetFlag(FLAGS_activations);

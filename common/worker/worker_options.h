@@ -36,7 +36,7 @@ struct WorkerOptions {
   // Nice value of the threads that compute, 0 to 19; what answers calls keeps the process's own. Nothing: the role's, so that
   // on shared cores a decode step, which somebody watches, goes before a prefill chunk, which still gets a third of them.
   std::optional<int> compute_nice;
-  std::string device = "cpu";
+  std::string device = "auto";
   BackendOptions backend;
   EngineOptions engine;
   std::optional<int64_t> kv_memory_bytes;  // Nothing: kv_memory_share of what the cgroup leaves, at most 64 contexts.

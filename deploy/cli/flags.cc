@@ -69,7 +69,7 @@ ABSL_FLAG(std::string, disaggregate, "", "When prompts go to prefill workers: al
           "with --local-prefill.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
 ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, tcp, grpc).");
-ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or reference (plain fp32, slow).");
+ABSL_FLAG(std::string, device, "auto", "auto (a GPU where one can serve, else the CPU), cpu, cuda, or reference (plain fp32, slow).");
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of each worker's KV pool; auto divides half of what the cgroup leaves.");
 ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the model's.");
 ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16 or f32.");

@@ -350,8 +350,7 @@ TEST(CreateBackendTest, RefusesWhatItNames) {
     EXPECT_THAT(CreateBackend(name, options).status(), StatusIs(code, HasSubstr(message)));
   };
   using enum absl::StatusCode;
-  refused("cuda", {}, kFailedPrecondition, "this build has no CUDA backend");
-  refused("tpu", {}, kInvalidArgument, "backend \"tpu\" is not one of cpu, reference, cuda");
+  refused("tpu", {}, kInvalidArgument, "backend \"tpu\" is not one of auto, cpu, reference, cuda");
   refused("cpu", {.num_threads = -1}, kInvalidArgument, "threads -1 is outside [0, 1024]");
   refused("cpu", {.isa = "mmx"}, kInvalidArgument, "\"mmx\" is not one of scalar, avx2");
   refused("cpu", {.matmul = "mkl"}, kInvalidArgument, "matmul \"mkl\" is not one of int8, onednn-bf16");
