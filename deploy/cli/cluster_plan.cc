@@ -3,6 +3,7 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,6 +60,24 @@ ChildSpec Worker(const ClusterPlan& plan, const std::string& role, int number) {
   return spec;
 }
 
+// Binds `address` and lets go of it: the port that it had.
+absl::StatusOr<uint16_t> BoundPort(const addrinfo& address) {
+  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::UnavailableError(absl::StrCat("no socket: ", strerror(errno)));
+  // As the servers do: connections that linger in TIME_WAIT are no hindrance, a listener is.
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_storage bound = {};
+  socklen_t size = sizeof bound;
+  const bool ok = bind(fd, address.ai_addr, address.ai_addrlen) == 0 && listen(fd, 1) == 0 &&
+                  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0;
+  const int error = errno;
+  close(fd);
+  if (!ok) return absl::UnavailableError(absl::StrCat("this machine cannot listen there: ", strerror(error)));
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                           : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+}
+
 absl::Status CheckCount(absl::string_view flag, int value, int low) {
   if (value >= low && value <= kMaxWorkers) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is outside ", low, " to ", kMaxWorkers));
@@ -99,28 +118,17 @@ absl::StatusOr<std::vector<ChildSpec>> PlanCluster(const ClusterPlan& plan) {
 absl::StatusOr<std::string> WithFreePort(absl::string_view flag, absl::string_view address) {
   auto parsed = ParseHostPort(address);
   if (!parsed.ok()) return Annotate(parsed.status(), flag);
-  if (parsed->port != 0) return std::string(address);
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(parsed->host.c_str(), "0", &hints, &found); error != 0) {
+  if (const int error = getaddrinfo(parsed->host.c_str(), std::to_string(parsed->port).c_str(), &hints, &found); error != 0) {
     return absl::UnavailableError(absl::StrCat(flag, " ", address, ": ", gai_strerror(error)));
   }
-  uint16_t port = 0;
-  if (const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0); fd >= 0) {
-    sockaddr_storage bound = {};
-    socklen_t size = sizeof bound;
-    if (bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-        getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
-      port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
-                                               : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
-    }
-    close(fd);
-  }
+  const absl::StatusOr<uint16_t> port = BoundPort(*found);
   freeaddrinfo(found);
-  if (port == 0) return absl::UnavailableError(absl::StrCat(flag, " ", address, ": this machine cannot listen there"));
-  return FormatHostPort(parsed->host, port);
+  if (!port.ok()) return Annotate(port.status(), absl::StrCat(flag, " ", address));
+  return FormatHostPort(parsed->host, *port);
 }
 
 std::string ReachableAddress(const std::string& address) {

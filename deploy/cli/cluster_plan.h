@@ -34,10 +34,11 @@ const std::vector<std::string>& ForwardedTo(absl::string_view program);
 //   INVALID_ARGUMENT  a count out of range, or prefill workers missing where they are needed.
 absl::StatusOr<std::vector<ChildSpec>> PlanCluster(const ClusterPlan& plan);
 
-// `address` with a free port of this machine in place of 0. The port is free now, and may be taken by somebody else before
-// it is used: that start then fails and says so.
+// `address`, with a free port of this machine in place of 0. Whoever listens there already would be taken for the cluster
+// that is being started, so a port that is in use is refused. It is free now, and may be taken by somebody else before it is
+// used: that start then fails and says so.
 //   INVALID_ARGUMENT  not HOST:PORT.
-//   UNAVAILABLE       the host cannot be bound.
+//   UNAVAILABLE       the address cannot be bound, or is in use.
 absl::StatusOr<std::string> WithFreePort(absl::string_view flag, absl::string_view address);
 
 // Where processes of this machine reach what listens on `address`: 0.0.0.0 and [::] become the loopback address.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/cli/cluster_plan.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "absl/strings/match.h"
 #include "common/base/host_port.h"
 #include "deploy/cli/command.h"
@@ -13,6 +17,7 @@ namespace {
 
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -78,13 +83,28 @@ TEST(ClusterPlan, WorkersReachARouterThatListensEverywhere) {
 }
 
 TEST(WithFreePort, FillsInZeroAlone) {
-  ASSERT_OK_AND_ASSIGN(const std::string kept, WithFreePort("--grpc", "127.0.0.1:9000"));
-  EXPECT_EQ(kept, "127.0.0.1:9000");
   ASSERT_OK_AND_ASSIGN(const std::string filled, WithFreePort("--grpc", "127.0.0.1:0"));
   ASSERT_OK_AND_ASSIGN(const HostPort parsed, ParseHostPort(filled));
   EXPECT_EQ(parsed.host, "127.0.0.1");
   EXPECT_GT(parsed.port, 0);
   EXPECT_THAT(WithFreePort("--grpc", "nonsense"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--grpc")));
+}
+
+// A cluster that runs there would answer for the one that is being started: "ready" would be a lie.
+TEST(WithFreePort, RefusesAPortThatIsInUse) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in bound = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof bound;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&bound), size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&bound), &size), 0);
+  const std::string address = FormatHostPort("127.0.0.1", ntohs(bound.sin_port));
+
+  EXPECT_THAT(WithFreePort("--http", address),
+              StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("--http " + address), HasSubstr("in use"))));
+  close(listener);
+  ASSERT_OK_AND_ASSIGN(const std::string kept, WithFreePort("--http", address));
+  EXPECT_EQ(kept, address);
 }
 
 TEST(ParseIntList, ReadsListsAndNamesWhatIsWrong) {
