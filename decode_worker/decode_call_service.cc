@@ -138,6 +138,7 @@ void DecodeCall::OnTimeout(EngineCore& core, int attempt) {
   if (waits) return ArmTimeout(attempt);
   BATON_LOG(WARNING) << "transfer " << transfer_.ToString() << " attempt " << attempt << " brought nothing for "
                      << absl::FormatDuration(runtime_->options().transfer_timeout);
+  CountTransfer("failed");
   Execute(core, handoff_.OnTimeout(CloseZone()));
 }
 
@@ -151,7 +152,8 @@ void DecodeCall::OnManifest(EngineCore& core, int attempt, const PeerId& peer, c
       stats_ = stats;
       transport_ = transport;
     }
-    runtime_->CountTransfer(transport, verified.ok() ? "ok" : "failed", stats.payload_bytes);
+    writing_ = peer.transport;
+    CountTransfer(verified.ok() ? "ok" : "failed", stats.payload_bytes);
     if (absl::IsDataLoss(verified)) {
       corrupt_.insert(peer.transport);
       service_->OnCorrupt(peer.transport);
@@ -237,6 +239,7 @@ void DecodeCall::Do(EngineCore& core, const DecodeHandoff::Action& action) {
     case Kind::kSendLanded:
       return SendLanded(action.attempt);
     case Kind::kSendFailed:
+      CountTransfer("failed");
       event.mutable_failed()->set_attempt(action.attempt);
       *event.mutable_failed()->mutable_error() = ToErrorProto(action.status);
       stream_->SendLast(std::move(event));
@@ -248,16 +251,20 @@ void DecodeCall::Do(EngineCore& core, const DecodeHandoff::Action& action) {
       *event.mutable_refused() = ToErrorProto(action.status);
       return SendLast(std::move(event));
     case Kind::kGrant:
+      writing_ = action.writer.transport;
       return Grant(action);
     case Kind::kDeny:
       return service_->receivers_.Of(action.writer.transport)->Deny(action.writer, transfer_, action.attempt, action.status);
     case Kind::kAbort:
       return service_->receivers_.Of(action.writer.transport)->Abort(action.writer, transfer_, action.attempt);
     case Kind::kOpenZone:
+      CountTransfer("failed");  // The router asks for another attempt when one has failed.
       return OpenZone(action.attempt);
     case Kind::kReplaceBlocks:
+      CountTransfer("failed");
       return ReplaceBlocks(core, action.attempt, action.writer);
     case Kind::kPrefillLocally: {
+      CountTransfer("failed");
       local_begin_ = Clock::Real()->Now();
       const absl::Status status = core.PrefillLocally(id_);
       if (!status.ok()) Execute(core, handoff_.OnComputedLocally(status));
@@ -266,8 +273,10 @@ void DecodeCall::Do(EngineCore& core, const DecodeHandoff::Action& action) {
     case Kind::kRun:
       return core.Landed(id_);
     case Kind::kCancel:
+      CountTransfer("cancelled");
       return core.Cancel(id_);
     case Kind::kCancelQuarantined:
+      CountTransfer("cancelled");
       return Quarantine(action.attempt, action.writer, core.CancelQuarantined(id_));
     case Kind::kReleaseQuarantine: {
       const Quarantined& quarantined = quarantined_[action.attempt];
@@ -325,6 +334,12 @@ void DecodeCall::ReplaceBlocks(EngineCore& core, int attempt, const PeerId& writ
   Quarantine(attempt, writer, std::move(old));
   if (!landing.ok()) return Execute(core, handoff_.OnNoBlocks(landing.status()));
   landing_ = *std::move(landing);
+}
+
+void DecodeCall::CountTransfer(const char* result, int64_t bytes) {
+  if (!writing_.has_value()) return;
+  runtime_->CountTransfer(TransportName(*writing_), result, bytes);
+  writing_.reset();
 }
 
 void DecodeCall::ArmTimeout(int attempt) {

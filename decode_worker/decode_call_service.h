@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   void Quarantine(int attempt, const PeerId& writer, std::vector<BlockId> blocks);
   void Grant(const DecodeHandoff::Action& action);
   void ReplaceBlocks(EngineCore& core, int attempt, const PeerId& writer);
+  // The current attempt's transfer has ended, if one had begun that was not counted yet.
+  void CountTransfer(const char* result, int64_t bytes = 0);
   void ArmTimeout(int attempt);
   void SendLanding(int attempt);
   void SendLanded(int attempt);
@@ -81,6 +84,7 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
     std::vector<BlockId> blocks;
   };
   std::map<int, Quarantined> quarantined_;  // By attempt.
+  std::optional<TransportKind> writing_;    // By which the current attempt is being sent.
   std::set<TransportKind> corrupt_;         // Over which an attempt of this transfer did not verify.
   std::string transport_;                   // That brought the KV; empty when nothing crossed.
   std::unique_ptr<grpc::Alarm> timeout_;

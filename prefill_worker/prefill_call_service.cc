@@ -13,6 +13,15 @@
 #include "common/rpc/status_conversion.h"
 
 namespace baton {
+namespace {
+
+// The router gave the attempt up, or decode goes on to another one: nothing failed on the way.
+const char* ResultOf(const absl::Status& sent) {
+  if (sent.ok()) return "ok";
+  return absl::IsCancelled(sent) || absl::IsAborted(sent) ? "cancelled" : "failed";
+}
+
+}  // namespace
 
 PrefillCall::Stream* PrefillCall::Open() {
   service_->num_open_calls_.fetch_add(1);
@@ -143,7 +152,7 @@ void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const Sen
   sent_ = true;
   core.ReleaseBlocks(blocks_);
   const char* const transport = TransportName(sender_->kind());
-  runtime_->CountTransfer(transport, status.ok() ? "ok" : "failed", stats.payload_bytes);
+  runtime_->CountTransfer(transport, ResultOf(status), stats.payload_bytes);
   service_->links_.Report(peer_, sender_->kind(), status);
   if (!ended_) {
     // The link failed while the prompt is still being computed: nobody can take the rest.

@@ -90,7 +90,7 @@ void WorkerRuntime::ExportMetrics() {
                      {"numerics", backend_->numerics_id()}})->Set(1);
   for (const TransportKind kind : options_.transports) {
     const char* const transport = TransportName(kind);
-    for (const char* result : {"ok", "failed"}) {
+    for (const char* result : {"ok", "failed", "cancelled"}) {
       metrics_.GetCounter("baton_kv_transfers_total", kTransfersHelp, {{"transport", transport}, {"result", result}});
     }
     metrics_.GetCounter("baton_kv_transfers_corrupt_total", kCorruptHelp, {{"transport", transport}});

@@ -47,6 +47,9 @@ struct WorkerOptions {
 
   absl::Duration transfer_timeout = absl::Seconds(10);
   absl::Duration grace = absl::Seconds(30);
+  // An engine thread that has not come round for so long is stuck: the longest unit between two turns is one row panel of one
+  // layer, a fraction of a second even on a machine that is overloaded.
+  absl::Duration engine_stuck_after = absl::Seconds(10);
   // How KV may travel; every kind of the two that a pair has in common is a fallback of the better ones.
   std::vector<TransportKind> transports = {TransportKind::kShm, TransportKind::kTcp, TransportKind::kGrpc};
 };

@@ -24,9 +24,6 @@
 namespace baton {
 namespace {
 
-// An engine thread that has not come round for so long is stuck: the longest unit between two turns is one row panel of one
-// layer, a fraction of a second even on a machine that is overloaded.
-constexpr absl::Duration kEngineStuck = absl::Seconds(10);
 // More than this many whole contexts is memory that nobody asked for.
 constexpr int64_t kMaxDefaultContexts = 64;
 // A fair scheduler gives a thread of nice 4 0.41 of the weight of one of nice 0 (1.25 per step): decode keeps 70 % of a core
@@ -50,6 +47,10 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Worke
 absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::CreateOnThisThread(const WorkerOptions& options) {
   auto runtime = std::unique_ptr<WorkerRuntime>(new WorkerRuntime);
   runtime->options_ = options;
+  {
+    MutexLock lock(&runtime->watchdog_mutex_);
+    runtime->watchdog_.emplace(options.engine_stuck_after);
+  }
   runtime->incarnation_ = ProcessIncarnation();
   if (runtime->options_.id.empty()) {
     runtime->options_.id = NewId(options.role == internal::PREFILL ? "p" : "d");
@@ -241,17 +242,8 @@ internal::WorkerLoad WorkerRuntime::Load(int num_routers) const {
 
 absl::Status WorkerRuntime::Ready() const {
   if (draining()) return absl::UnavailableError("draining");
-  const uint64_t heartbeat = engine_->heartbeat();
-  const MonotonicTime now = Clock::Real()->Now();
   MutexLock lock(&watchdog_mutex_);
-  if (heartbeat != last_heartbeat_ || last_change_ == absl::ZeroDuration()) {
-    last_heartbeat_ = heartbeat;
-    last_change_ = now;
-  }
-  if (now - last_change_ > kEngineStuck) {
-    return absl::InternalError(absl::StrCat("the engine thread made no step for ", absl::FormatDuration(now - last_change_)));
-  }
-  return absl::OkStatus();
+  return watchdog_->Check(engine_->heartbeat(), Clock::Real()->Now());
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "common/kv/kv_pool.h"
 #include "common/kv_transfer/transfer.h"
 #include "common/model/model.h"
+#include "common/worker/watchdog.h"
 #include "common/worker/worker_options.h"
 
 namespace baton {
@@ -57,7 +59,7 @@ class WorkerRuntime {
   // OK, or why this worker should take no work (engine thread stuck, draining).
   absl::Status Ready() const;
 
-  // Shared by both roles' services.
+  // Shared by both roles' services. `result`: "ok", "failed", or "cancelled" when nothing was wrong with the way.
   void CountTransfer(const std::string& transport, const std::string& result, int64_t bytes);
   // Of a prompt whose KV has arrived. Prefill workers only.
   void ObservePrefill(absl::Duration queued, absl::Duration tail);
@@ -92,10 +94,9 @@ class WorkerRuntime {
   Histogram* transfer_tail_ = nullptr;
   std::unique_ptr<Engine> engine_;
   std::atomic<bool> draining_{false};
-  // The engine thread's turns, looked at by Ready.
+  // Of the engine thread; asked by Ready.
   mutable Mutex watchdog_mutex_;
-  mutable uint64_t last_heartbeat_ ABSL_GUARDED_BY(watchdog_mutex_) = 0;
-  mutable absl::Duration last_change_ ABSL_GUARDED_BY(watchdog_mutex_) = absl::ZeroDuration();
+  mutable std::optional<Watchdog> watchdog_ ABSL_GUARDED_BY(watchdog_mutex_);
 };
 
 }  // namespace baton

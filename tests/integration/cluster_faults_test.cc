@@ -3,12 +3,14 @@
 #include <signal.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/http/http_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/local_cluster.h"
@@ -91,8 +93,9 @@ Interrupted RunAndKill(const LocalCluster& cluster, const v1::GenerateRequest& r
 // A worker that dies while the KV cache travels, by every way that it travels.
 class ClusterKillTest : public ClusterFaultsTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  void StartPair() {
-    ASSERT_NO_FATAL_FAILURE(StartCluster({"--prefill=1", "--decode=1", absl::StrCat("--transport=", GetParam())}));
+  void StartPair(std::vector<std::string> flags = {}) {
+    flags.insert(flags.end(), {"--prefill=1", "--decode=1", absl::StrCat("--transport=", GetParam())});
+    ASSERT_NO_FATAL_FAILURE(StartCluster(flags));
     ASSERT_OK_AND_ASSIGN(const cli::Answer answer, cluster_->Generate(GreedyRequest(LongPrompt(40), 2)));
     EXPECT_EQ(answer.timeline.transport(), GetParam());
   }
@@ -125,6 +128,45 @@ TEST_P(ClusterKillTest, PrefillWorkerInMidTransfer) {
   const pid_t victim = cluster_->PidOf("p-1");
   ASSERT_GT(victim, 0);
   ExpectOverIt(RunAndKill(*cluster_, GreedyRequest(LongPrompt(4000), 5), victim, 0), 5);
+}
+
+// A01: nobody wants the four prompts any more, and their writer is stopped. Before it begins it has no grant; in the middle of a
+// transfer it has, and what it may write to is kept back until its process has ended.
+TEST_P(ClusterKillTest, AStoppedPrefillWorkerThatIsThenKilledKeepsNoBlock) {
+  ASSERT_NO_FATAL_FAILURE(StartPair({"--kv-memory=2MiB"}));  // 4,096 tokens: four of the prompts.
+  ASSERT_OK_AND_ASSIGN(const v1::Worker decode, cluster_->Worker("d-1"));
+  const auto blocks = [&](const char* state) {
+    return cluster_->Metric(decode.status(), "baton_kv_blocks", absl::StrCat("state=\"", state, "\"")).value_or(-1);
+  };
+  for (const bool writing : {false, true}) {
+    const pid_t victim = cluster_->PidOf("p-1");
+    ASSERT_GT(victim, 0);
+    if (!writing) kill(victim, SIGSTOP);
+    std::vector<std::unique_ptr<cli::RouterClient>> clients;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(std::make_unique<cli::RouterClient>(cluster_->grpc()));
+      std::vector<int> prompt = LongPrompt(1000);
+      prompt[0] = 10 + i + (writing ? 4 : 0);  // Nothing of another one is of use.
+      threads.emplace_back([client = clients.back().get(), prompt] {
+        client->Generate(GreedyRequest(prompt, 20), kPatience, [](const auto&) {}).IgnoreError();
+      });
+    }
+    EXPECT_TRUE(Eventually([&] { return blocks("used") > 0; }));
+    if (writing) kill(victim, SIGSTOP);
+    for (const auto& client : clients) client->Cancel();
+    for (std::thread& thread : threads) thread.join();
+    kill(victim, SIGKILL);
+    EXPECT_TRUE(Eventually([&] { return blocks("used") == 0 && blocks("quarantined") == 0; }, absl::Seconds(10) * kSlowness))
+        << blocks("used") << " used, " << blocks("quarantined") << " quarantined, " << (writing ? "in" : "before") << " the transfer";
+    // A fresh one comes, and a request that needs every block of the pool gets them.
+    EXPECT_TRUE(Eventually([&] { return cluster_->PidOf("p-1") > 0 && cluster_->PidOf("p-1") != victim; }));
+    EXPECT_TRUE(Eventually([&] {
+      const auto answer = cluster_->Generate(GreedyRequest(LongPrompt(4000), 90));
+      return answer.ok() && answer->choices.at(0).token_ids.size() == 90;
+    }));
+    EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ClusterKillTest, ::testing::Values("shm", "tcp", "grpc"),
@@ -193,6 +235,28 @@ TEST_F(ClusterFaultsTest, WithASecondDecodeWorkerTheStreamGoesOn) {
   if (killed) {
     EXPECT_GE(answer.timeline.recoveries() + answer.timeline.attempts(), 1);
   }
+}
+
+// D03, of whole processes: stopped ones say nothing, so the router is not ready and says why; it lives all the while.
+TEST_F(ClusterFaultsTest, AStoppedWorkerIsOutUntilItGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster({"--prefill=1", "--decode=1"}));
+  const auto page = [&](const char* path, int status, const char* text) {
+    return Eventually([&] {
+      const auto response = HttpGet(cluster_->status(), path);
+      return response.ok() && response->status == status && response->body.find(text) != std::string::npos;
+    });
+  };
+  ASSERT_TRUE(page("/ready", 200, ""));
+  for (const char* id : {"d-1", "p-1"}) {
+    const pid_t worker = cluster_->PidOf(id);
+    ASSERT_GT(worker, 0);
+    kill(worker, SIGSTOP);
+    EXPECT_TRUE(page("/ready", 503, absl::StrCat(id, ": silent for two heartbeats").c_str())) << HttpGet(cluster_->status(), "/ready")->body;
+    EXPECT_TRUE(page("/health", 200, ""));
+    kill(worker, SIGCONT);
+    EXPECT_TRUE(page("/ready", 200, "")) << id;
+  }
+  EXPECT_TRUE(ServesAgain());
 }
 
 TEST_F(ClusterFaultsTest, ADrainLetsRunningRequestsFinish) {

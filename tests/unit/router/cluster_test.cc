@@ -104,6 +104,22 @@ TEST_F(RegistryTest, SilenceOfTwoHeartbeatsIsOutAndAReportIsBack) {
   EXPECT_TRUE(ready());
 }
 
+// Its heartbeats come, its engine thread makes no step: no new work, and what waits for it there is not lost yet.
+TEST_F(RegistryTest, D03AWorkerThatAnswersButDoesNotStepIsOut) {
+  const uint64_t d = Add(Identity("d-1", internal::DECODE));
+  Add(Identity("p-1", internal::PREFILL));
+  ASSERT_TRUE(ready());
+  internal::WorkerLoad stuck = Load();
+  stuck.set_broken(true);
+  stuck.set_reason("the engine thread made no step for 11s");
+  registry_.Report(d, stuck, now_);
+  EXPECT_FALSE(ready());
+  EXPECT_THAT(reason(), HasSubstr("made no step for 11s"));
+  EXPECT_TRUE(lost_.empty());
+  registry_.Report(d, Load(), now_);
+  EXPECT_TRUE(ready());
+}
+
 TEST_F(RegistryTest, SilenceOfSixHeartbeatsIsALossOnce) {
   const uint64_t d = Add(Identity("d-1", internal::DECODE));
   const uint64_t p = Add(Identity("p-1", internal::PREFILL));
