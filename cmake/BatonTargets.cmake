@@ -22,7 +22,6 @@ function(baton_test name)
   add_executable(${name} ${ARG_SRCS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BATON_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
   if(BATON_SANITIZE)
     # gtest's macros under every check take twice as long to optimise, for code that is not the one under test.
     target_compile_options(${name} PRIVATE -O0)

@@ -41,7 +41,7 @@ ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantise
 ABSL_FLAG(std::string, matmul, "", "Who multiplies the layers' matrices: int8, onednn-bf16 or onednn-f32.");
 ABSL_FLAG(int, nice, -1, "Nice value of the compute threads, 0 to 19; -1 takes the role's: 4 for prefill, 0 for decode.");
 ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
-ABSL_FLAG(int, panel_rows, 64, "Rows of a chunk between two looks at the inbox.");
+ABSL_FLAG(int, panel_rows, 0, "Rows of a chunk between two looks at the inbox; 0 takes the role's: 192 for prefill, 60 for decode.");
 ABSL_FLAG(double, prefill_share, 0.35, "Prefill's part of the time while token steps wait in the same worker, 0 to 0.9.");
 ABSL_FLAG(absl::Duration, itl_target, absl::ZeroDuration(),
           "Time between tokens that prefill in the same worker may fill up; 0: --prefill-share decides.");
@@ -57,6 +57,12 @@ ABSL_FLAG(std::string, log_format, "text", "text or json.");
 
 namespace baton {
 namespace {
+
+// Weights are unpacked once per panel, so longer panels cost less, by 5 to 10 % from 64 to 192 rows; the matrix kernels take six
+// rows at a time. A decode worker that computes a prompt lets a step in after each panel of a layer (60 rows: under 3 ms of a
+// small model); a prefill worker only looks for cancels and orders.
+constexpr int kPrefillPanelRows = 192;
+constexpr int kDecodePanelRows = 60;
 
 absl::StatusOr<KvDtype> ParseKvDtype(const std::string& name) {
   for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kBf16, KvDtype::kF32}) {
@@ -143,6 +149,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   if (absl::GetFlag(FLAGS_nice) != -1) options.compute_nice = absl::GetFlag(FLAGS_nice);
   options.engine.max_step_rows = absl::GetFlag(FLAGS_chunk_tokens);
   options.engine.panel_rows = absl::GetFlag(FLAGS_panel_rows);
+  if (options.engine.panel_rows == 0) options.engine.panel_rows = role == internal::PREFILL ? kPrefillPanelRows : kDecodePanelRows;
   options.engine.max_running = absl::GetFlag(FLAGS_max_running);
   options.engine.max_waiting = absl::GetFlag(FLAGS_max_waiting);
   options.engine.enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
@@ -169,7 +176,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   BATON_RETURN_IF_ERROR(CheckRange("--threads", options.backend.num_threads, 0, 1024));
   BATON_RETURN_IF_ERROR(CheckRange("--nice", absl::GetFlag(FLAGS_nice), -1, 19));
   BATON_RETURN_IF_ERROR(CheckRange("--chunk-tokens", options.engine.max_step_rows, 16, 1 << 16));
-  BATON_RETURN_IF_ERROR(CheckRange("--panel-rows", options.engine.panel_rows, 1, 1 << 16));
+  BATON_RETURN_IF_ERROR(CheckRange("--panel-rows", absl::GetFlag(FLAGS_panel_rows), 0, 1 << 16));
   BATON_RETURN_IF_ERROR(CheckRange("--max-running", options.engine.max_running, 1, 1 << 12));
   BATON_RETURN_IF_ERROR(CheckRange("--max-waiting", options.engine.max_waiting, 1, 1 << 16));
   // A prefill worker generates nothing: no decode batch, no logits.

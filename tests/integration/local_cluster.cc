@@ -16,12 +16,13 @@
 #include "common/base/status_macros.h"
 #include "common/http/http_client.h"
 #include "gtest/gtest.h"
+#include "tests/support/paths.h"
 #include "tests/support/sanitizers.h"
 
 namespace baton::testing {
 namespace {
 
-const std::string kBaton = BATON_BIN_DIR "/baton";
+const std::string kBaton = BuildPath("bin/baton");
 // Of the machine that runs the tests, not of the clusters under test.
 const std::vector<std::string> kHiddenEnvironment = {"BATON_MODEL", "BATON_CACHE_DIR", "BATON_CONFIG", "BATON_ROUTER", "BATON_THREADS"};
 

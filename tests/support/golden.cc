@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/paths.h"
 
 namespace baton::testing {
 namespace {
@@ -28,7 +29,7 @@ Json ReadJson(const std::string& path) {
 
 std::vector<GoldenCase> LoadSmolLm2Golden(absl::string_view path) {
   std::vector<GoldenCase> cases;
-  for (const Json& json : ReadJson(path.empty() ? BATON_SOURCE_DIR "/tests/golden/smollm2.json" : std::string(path))) {
+  for (const Json& json : ReadJson(path.empty() ? SourcePath("tests/golden/smollm2.json") : std::string(path))) {
     GoldenCase c;
     c.name = json["name"];
     c.prompt_ids = json["prompt_ids"].get<std::vector<int32_t>>();
@@ -60,8 +61,8 @@ std::vector<GoldenTinyCase> LoadTinyGolden(absl::string_view folder) {
 }
 
 std::optional<std::string> FindTinyModels() {
-  for (const char* folder : {BATON_SOURCE_DIR "/tests/golden/tiny", BATON_SOURCE_DIR "/../shared/golden/tiny"}) {
-    if (access(folder, R_OK) == 0) return folder;
+  for (const std::string& folder : {SourcePath("tests/golden/tiny"), SourcePath("../shared/golden/tiny")}) {
+    if (access(folder.c_str(), R_OK) == 0) return folder;
   }
   return std::nullopt;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
+#include "tests/support/paths.h"
 
 namespace baton::testing {
 namespace {
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 
 fs::path Root() {
   const char* given = std::getenv("TEST_TMPDIR");
-  return given != nullptr && *given != '\0' ? fs::path(given) : fs::path(BATON_TEST_TMP);
+  return given != nullptr && *given != '\0' ? fs::path(given) : fs::path(BuildPath("tests/tmp"));
 }
 
 // An open folder with a lock on it, which the kernel takes back with the process, however that ends. -1: another has it.

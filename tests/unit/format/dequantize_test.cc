@@ -10,6 +10,7 @@
 #include "common/base/half.h"
 #include "common/format/ggml_types.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/paths.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/xz.h"
 
@@ -31,7 +32,7 @@ std::span<const uint8_t> AsBytes(const std::string& text) {
 }
 
 TEST(Dequantize, EveryTypeIsBitExactToTheGoldenBlocks) {
-  const std::string text = testing::ReadXz(BATON_SOURCE_DIR "/tests/golden/gguf_blocks.json.xz");
+  const std::string text = testing::ReadXz(testing::SourcePath("tests/golden/gguf_blocks.json.xz"));
   const nlohmann::json golden = nlohmann::json::parse(text, nullptr, false);
   ASSERT_FALSE(golden.is_discarded());
   const int64_t count = golden["shape"][0].get<int64_t>() * golden["shape"][1].get<int64_t>();

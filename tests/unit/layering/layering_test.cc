@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the source tree to its rules: who may include whom, the licence line, include guards and sizes. Reads the files
-// below BATON_SOURCE_DIR, so it needs no build of what it checks.
+// of the checkout, so it needs no build of what it checks.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
+#include "tests/support/paths.h"
 
 namespace baton {
 namespace {
@@ -89,7 +90,7 @@ bool IsSource(const fs::path& path) {
 const std::vector<File>& Sources() {
   static const auto* const files = [] {
     auto* found = new std::vector<File>;
-    const fs::path root = BATON_SOURCE_DIR;
+    const fs::path root = testing::SourcePath("");
     for (const char* folder : {"common", "router", "prefill_worker", "decode_worker", "deploy", "proto", "tests", "cmake", ".ci"}) {
       if (!fs::exists(root / folder)) continue;
       for (fs::recursive_directory_iterator it(root / folder), end; it != end; ++it) {
@@ -288,7 +289,7 @@ TEST(SourceStyle, FilesStaySmall) {
 
 TEST(SourceStyle, EveryFolderHasItsContract) {
   for (const auto& entry : Permissions()) {
-    const fs::path folder = fs::path(BATON_SOURCE_DIR) / entry.first;
+    const fs::path folder = fs::path(testing::SourcePath(entry.first));
     if (!fs::exists(folder)) continue;
     // A transport of a file or two is described by its parent.
     const bool described = fs::exists(folder / "README.md") || fs::exists(folder.parent_path() / "README.md");

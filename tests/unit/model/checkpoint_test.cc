@@ -14,6 +14,7 @@
 #include "common/model/checkpoint_fingerprint.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/paths.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tiny_model.h"
 
@@ -30,7 +31,7 @@ using ::testing::HasSubstr;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kUnsupported = absl::StatusCode::kFailedPrecondition;
 
-const std::string kTiny = BATON_SOURCE_DIR "/tests/golden/tiny/";
+const std::string kTiny = testing::SourcePath("tests/golden/tiny/");
 
 testing::TinyModelOptions Small() {
   testing::TinyModelOptions options;

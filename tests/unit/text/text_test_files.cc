@@ -12,12 +12,13 @@
 #include "common/base/logging.h"
 #include "common/text/tokenizer_json.h"
 #include "common/text/unicode.h"
+#include "tests/support/paths.h"
 
 namespace baton::testing {
 
 using nlohmann::json;
 
-std::string SharedPath(const std::string& name) { return std::string(BATON_SOURCE_DIR) + "/../shared/" + name; }
+std::string SharedPath(const std::string& name) { return SourcePath("../shared/" + name); }
 
 bool SharedExists(const std::string& name) { return std::ifstream(SharedPath(name)).good(); }
 
