@@ -47,7 +47,7 @@ class World:
 
     def copy(self):
         """An independent successor-to-be."""
-        w = World()
+        w = type(self)()
         w.req, w.seqs, w.jobs, w.free, w.refs = self.req[:], self.seqs[:], self.jobs[:], self.free[:], self.refs[:]
         w.cache, w.quar, w.data, w.left, w.bad = self.cache.copy(), self.quar[:], [c[:] for c in self.data], self.left, None
         return w
@@ -64,9 +64,11 @@ class Blocks:
     def __init__(self, prompts, choices, blocks, fault=None, stops=1, attempts=1, preempts=1):
         self.prompts, self.choices, self.blocks, self.fault, self.left = prompts, choices, blocks, fault, (stops, attempts, preempts)
 
+    world = World
+
     def initial(self):
         """Nothing reserved, nothing cached."""
-        w = World()
+        w = self.world()
         w.req, w.seqs, w.jobs, w.free = [Req("new", 0, 0, (), False)] * len(self.prompts), [], [], list(range(self.blocks))
         w.refs, w.cache, w.quar, w.data, w.left, w.bad = [0] * self.blocks, {}, [], [[0] * CELLS for _ in range(self.blocks)], self.left, None
         return w
@@ -322,9 +324,13 @@ class Blocks:
         w.bad = self.broken(w)
         return w
 
+    def holders(self, w):
+        """The block of each reference."""
+        return [b for q in w.req for b in q.blks] + [b for s in w.seqs for b in s.blks] + [x.blk for x in w.quar]
+
     def broken(self, w):
         """The property that this world violates, or None."""
-        held = [b for q in w.req for b in q.blks] + [b for s in w.seqs for b in s.blks] + [x.blk for x in w.quar]
+        held = self.holders(w)
         for blk in range(self.blocks):
             if held.count(blk) != w.refs[blk]:
                 return "blocks: block %d has %d references and %d holders" % (blk, w.refs[blk], held.count(blk))
@@ -369,18 +375,18 @@ CASES = [  # prompts, choices, blocks, what may happen
 ]
 
 
-def main():
-    """Parses flags, explores."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--fault", choices=sorted(FAULTS))
+def run(doc, make, cases, faults):
+    """Parses flags, explores; the exit status."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--fault", choices=sorted(faults))
     parser.add_argument("--limit", type=int, default=400000, help="states per case")
     parser.add_argument("--seconds", type=float, default=100, help="per case")
     args = parser.parse_args()
     failed = 0
-    for fault in [args.fault] if args.fault else [None] + sorted(FAULTS):
+    for fault in [args.fault] if args.fault else [None] + sorted(faults):
         found, total = None, 0
-        for prompts, choices, blocks, budgets in CASES:
-            verdict, message, path, states, _ = explore(Blocks(prompts, choices, blocks, fault, **budgets), args.limit, args.seconds)
+        for prompts, choices, blocks, budgets in cases:
+            verdict, message, path, states, _ = explore(make(prompts, choices, blocks, fault, **budgets), args.limit, args.seconds)
             total += states
             if verdict == "violation":
                 found = (message, prompts, path)
@@ -397,4 +403,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__, Blocks, CASES, FAULTS))
