@@ -41,6 +41,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
     return new std::map<std::string, std::set<std::string>>{
         {"common/base", {}},
         {"common/format", {"common/base"}},
+        {"common/grammar", {"common/base"}},
         {"common/text", {"common/base", "common/format"}},
         {"common/backend", {"common/base", "common/format"}},
         {"common/kv", {"common/base", "common/backend"}},
