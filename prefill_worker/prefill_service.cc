@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/kv_transfer/frame_bytes.h"
 #include "common/kv_transfer/transports/make_link.h"
 #include "prefill_worker/prefill_call_service.h"
 
@@ -22,6 +23,7 @@ KvLinksOptions PrefillService::LinksOptions() {
     sender.compatibility = runtime_->compatibility();
     sender.address = offer.address;
     sender.transfer_timeout = runtime_->options().transfer_timeout;
+    sender.max_frame_bytes = FrameBytesFor(offer.kind);
     return std::make_shared<LinkSender>(sender, runtime_->pool(), LinkFactoryFor(offer, sender.transfer_timeout));
   };
   options.on_fallback = [this](TransportKind kind) { runtime_->CountTransportFallback(TransportName(kind)); };

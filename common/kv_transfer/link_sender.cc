@@ -349,7 +349,12 @@ absl::Status LinkSender::SendFrame(Transfer& transfer, int layer, int token_begi
   std::vector<std::span<const uint8_t>> pieces;
   int token = token_begin;
   for (; direct_ && token + target_.block_size <= token_end; token += target_.block_size) {
-    pieces.push_back(pool_->Cell(layer, transfer.blocks[static_cast<size_t>(token / target_.block_size)]));
+    const std::span<const uint8_t> cell = pool_->Cell(layer, transfer.blocks[static_cast<size_t>(token / target_.block_size)]);
+    if (!pieces.empty() && pieces.back().data() + pieces.back().size() == cell.data()) {
+      pieces.back() = {pieces.back().data(), pieces.back().size() + cell.size()};  // Blocks that are neighbours are one piece.
+    } else {
+      pieces.push_back(cell);
+    }
   }
   const bool lasting = token == token_end;
   if (!lasting) {

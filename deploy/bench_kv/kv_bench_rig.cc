@@ -8,6 +8,7 @@
 #include "common/backend/create_backend.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/frame_bytes.h"
 #include "common/kv_transfer/transports/make_link.h"
 #include "deploy/bench_kv/kv_bench.h"
 #include "deploy/bench_kv/raw_grpc_service.h"
@@ -29,6 +30,7 @@ std::unique_ptr<LinkSender> MakeSender(const TransportOffer& offer, const KvPool
   options.compatibility = {kModel, pool->layout().fingerprint(), ""};
   options.address = offer.address;
   options.checksum_frames = checksums;
+  options.max_frame_bytes = FrameBytesFor(offer.kind);
   return std::make_unique<LinkSender>(options, pool, LinkFactoryFor(offer, options.transfer_timeout));
 }
 

@@ -13,13 +13,14 @@
 #include "common/base/ids.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/copy_past_caches.h"
 
 namespace baton {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 // A connection with more than this queued gets no further frame; with less, small frames are sent together.
-constexpr size_t kQueuedBytes = 256 << 10;
+constexpr size_t kQueuedBytes = 128 << 10;
 constexpr size_t kPlacedBytes = 512 << 10;  // So much is placed before the receiver hears of it and begins to verify.
 constexpr size_t kStuckBytes = 1 << 20;     // A link that has so much queued drops what is only polite.
 
@@ -172,8 +173,8 @@ absl::Status StreamLink::Place(const OutgoingFrame& frame) {
     const std::span<const uint8_t> bytes = pieces.Next(static_cast<size_t>(count) * layout.token_layer_bytes());
     // Less than a whole part happens only where a test cuts frames short; the receiver finds out.
     const int whole = static_cast<int>(bytes.size() / layout.token_layer_bytes());
-    if (whole == count) {
-      peer_pool_->WriteTokens(header.layer, block, 0, count, bytes);
+    if (whole == layout.block_size) {
+      CopyPastCaches(peer_pool_->Cell(header.layer, block).data(), bytes.data(), bytes.size());
     } else if (whole > 0) {
       peer_pool_->WriteTokens(header.layer, block, 0, whole, bytes.first(static_cast<size_t>(whole) * layout.token_layer_bytes()));
     }

@@ -24,11 +24,8 @@ absl::Status StreamSession::Run() {
     uint8_t head[kHeaderBytes];
     // The one place where the end of the stream is no error.
     if (ahead_begin_ == ahead_end_) {
-      const absl::Status more = source_->WaitReadable();
-      if (absl::IsOutOfRange(more)) return absl::OkStatus();
-      BATON_RETURN_IF_ERROR(more);
       const iovec vector = {.iov_base = ahead_.data(), .iov_len = ahead_.size()};
-      const auto bytes = source_->ReadNow(std::span(&vector, 1));
+      const auto bytes = ReadSome(std::span(&vector, 1));
       if (absl::IsOutOfRange(bytes.status())) return absl::OkStatus();
       BATON_RETURN_IF_ERROR(bytes.status());
       ahead_begin_ = 0;
@@ -105,7 +102,6 @@ absl::Status StreamSession::OnFrame(const MessageHeader& header) {
 
 absl::Status StreamSession::ReceiveFrame(FrameArrival& arrival) {
   while (arrival.missing_bytes() > 0) {
-    if (ahead_begin_ == ahead_end_) BATON_RETURN_IF_ERROR(source_->WaitReadable());
     const std::span<const iovec> vectors = arrival.Pin();
     if (vectors.empty()) return absl::OkStatus();
     if (ahead_begin_ < ahead_end_) {
@@ -121,6 +117,7 @@ absl::Status StreamSession::ReceiveFrame(FrameArrival& arrival) {
     BATON_RETURN_IF_ERROR(bytes.status());
     ahead_begin_ = 0;
     ahead_end_ = *bytes > missing ? *bytes - missing : 0;
+    if (*bytes == 0) BATON_RETURN_IF_ERROR(source_->WaitReadable());
   }
   return absl::OkStatus();
 }
@@ -135,16 +132,24 @@ size_t StreamSession::TakeBuffered(std::span<uint8_t> to) {
 absl::Status StreamSession::Read(std::span<uint8_t> to) {
   to = to.subspan(TakeBuffered(to));
   while (!to.empty()) {
-    BATON_RETURN_IF_ERROR(source_->WaitReadable());
     const iovec vectors[2] = {{.iov_base = to.data(), .iov_len = to.size()},
                               {.iov_base = ahead_.data(), .iov_len = ahead_.size()}};
-    BATON_ASSIGN_OR_RETURN(const size_t bytes, source_->ReadNow(vectors));
+    BATON_ASSIGN_OR_RETURN(const size_t bytes, ReadSome(vectors));
     const size_t used = std::min(bytes, to.size());
     to = to.subspan(used);
     ahead_begin_ = 0;
     ahead_end_ = bytes - used;
   }
   return absl::OkStatus();
+}
+
+// What is there is read without asking first: a call less per read where the writer is ahead.
+absl::StatusOr<size_t> StreamSession::ReadSome(std::span<const iovec> to) {
+  while (true) {
+    BATON_ASSIGN_OR_RETURN(const size_t bytes, source_->ReadNow(to));
+    if (bytes > 0) return bytes;
+    BATON_RETURN_IF_ERROR(source_->WaitReadable());
+  }
 }
 
 absl::Status StreamSession::Drop(size_t bytes) {

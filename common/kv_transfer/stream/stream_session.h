@@ -44,6 +44,8 @@ class StreamSession {
   absl::Status OnPlacedFrame(const MessageHeader& header);
   absl::Status ReceiveFrame(FrameArrival& arrival);
   absl::Status Read(std::span<uint8_t> to);
+  // Something, as soon as there is anything.
+  absl::StatusOr<size_t> ReadSome(std::span<const iovec> to);
   absl::Status Drop(size_t bytes);
   // From what was read ahead; how much.
   size_t TakeBuffered(std::span<uint8_t> to);
