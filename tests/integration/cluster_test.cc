@@ -179,7 +179,7 @@ TEST_F(ClusterTest, ACancelFreesEveryBlockOnBothWorkers) {
     });
     if (early.joinable()) early.join();
     EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
-    EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }, absl::Seconds(10)));
+    EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }, absl::Seconds(10) * kSlowness));
   }
   EXPECT_THAT(cluster_->Generate(GreedyRequest({5, 6, 7}, 2)), IsOk());
 }

@@ -73,7 +73,7 @@ Finished RunBaton(const std::vector<std::string>& args) {
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const std::string& model, const std::vector<std::string>& flags) {
   std::vector<std::string> argv = {kBaton,    "serve",       "--model=" + model, "--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
-                                   "--threads=2", "--kv-memory=64MiB",
+                                   "--threads=2", "--kv-memory=64MiB", absl::StrCat("--start-timeout=", absl::FormatDuration(kPatience)),
                                    // A slow worker is not a lost one.
                                    absl::StrCat("--router-flags=--heartbeat=", 500 * kSlowness, "ms")};
   argv.insert(argv.end(), flags.begin(), flags.end());
