@@ -80,7 +80,9 @@ TEST_F(ClusterTest, AdaptiveComputesShortRestsWhereTheyLand) {
     ASSERT_OK_AND_ASSIGN(const cli::Answer always, cluster_->Generate(GreedyRequest(prompt, 40)));
     ASSERT_OK_AND_ASSIGN(const cli::Answer answer, adaptive->Generate(GreedyRequest(prompt, 40)));
     EXPECT_EQ(answer.choices[0].token_ids, always.choices[0].token_ids);
-    if (prompt.size() <= 65) EXPECT_FALSE(answer.timeline.disaggregated()) << answer.timeline.reason();
+    if (prompt.size() <= 65) {
+      EXPECT_FALSE(answer.timeline.disaggregated()) << answer.timeline.reason();
+    }
     // The next turn: all before it is cached at its decode worker, whoever computed it.
     std::vector<int> next = prompt;
     next.insert(next.end(), answer.choices[0].token_ids.begin(), answer.choices[0].token_ids.end());

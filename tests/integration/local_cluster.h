@@ -23,7 +23,7 @@
 namespace baton::testing {
 
 // What a test waits for at most. Only a failure reaches it.
-inline constexpr absl::Duration kPatience = absl::Seconds(60) * kSlowness;
+inline constexpr absl::Duration kPatience = absl::Seconds(60 * kSlowness);
 
 // Asks `done` again and again, a few milliseconds apart, until it is true or `limit` has passed.
 bool Eventually(const std::function<bool()>& done, absl::Duration limit = kPatience);
