@@ -3,7 +3,7 @@
 # that what was built with the toolkit also runs where no library of NVIDIA's is. AUTO builds what is there and is silent about
 # what is not; ON makes its absence an error; OFF does not look.
 #
-# Sets BATON_HAVE_CUDA, BATON_HAVE_NCCL, BATON_NVCC, BATON_PTXAS, BATON_CUDA_ROOT, BATON_CUDA_INCLUDE_DIR, BATON_NCCL_INCLUDE_DIR.
+# Sets BATON_HAVE_CUDA, BATON_CUDA_VERSION, BATON_HAVE_NCCL, BATON_NVCC, BATON_PTXAS, BATON_CUDA_ROOT, BATON_CUDA_INCLUDE_DIR, BATON_NCCL_INCLUDE_DIR.
 set(BATON_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where the toolkit is found), ON or OFF")
 set(BATON_NCCL AUTO CACHE STRING "NCCL transport: AUTO (where CUDA is built and nccl.h is found), ON or OFF")
 set_property(CACHE BATON_CUDA BATON_NCCL PROPERTY STRINGS AUTO ON OFF)
@@ -30,6 +30,7 @@ if(NOT BATON_CUDA STREQUAL OFF)
     # Older headers name fewer entry points, and older compilers do not know sm_90 or C++20.
     if(baton_cuda_version GREATER_EQUAL 12000)
       set(BATON_HAVE_CUDA ON)
+      set(BATON_CUDA_VERSION ${baton_cuda_version})
       message(STATUS "CUDA ${baton_cuda_version}: ${BATON_CUDA_ROOT}")
     elseif(BATON_CUDA STREQUAL ON)
       message(FATAL_ERROR "BATON_CUDA=ON, but ${BATON_CUDA_INCLUDE_DIR}/cuda.h is version ${baton_cuda_version}; 12000 is needed")
