@@ -15,12 +15,11 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
-
 // A connection's bytes, until `wake` is set.
 class SocketSource final : public ByteSource {
  public:
-  SocketSource(int socket, int wake) : socket_(socket), wake_(wake), deadline_(Clock::Real()->Now() + kHelloTimeout) {}
+  SocketSource(int socket, int wake, absl::Duration hello_timeout)
+      : socket_(socket), wake_(wake), hello_timeout_(hello_timeout), deadline_(Clock::Real()->Now() + hello_timeout) {}
   // An idle link is no fault; one that never said who it is must not stay.
   void Greeted() { deadline_ = absl::InfiniteDuration(); }
   absl::Status WaitReadable() override {
@@ -32,12 +31,20 @@ class SocketSource final : public ByteSource {
       case Ready::kTimeout:
         break;
     }
-    return absl::DeadlineExceededError(absl::StrCat("no Hello within ", absl::FormatDuration(kHelloTimeout)));
+    return Late();
   }
-  absl::StatusOr<size_t> ReadNow(std::span<const iovec> to) override { return ::baton::ReadNow(socket_, to); }
+  // A little now and then is not in time either.
+  absl::StatusOr<size_t> ReadNow(std::span<const iovec> to) override {
+    if (deadline_ < absl::InfiniteDuration() && Clock::Real()->Now() >= deadline_) return Late();
+    return ::baton::ReadNow(socket_, to);
+  }
 
  private:
+  absl::Status Late() const {
+    return absl::DeadlineExceededError(absl::StrCat("no Hello within ", absl::FormatDuration(hello_timeout_)));
+  }
   const int socket_, wake_;
+  const absl::Duration hello_timeout_;
   MonotonicTime deadline_;
 };
 
@@ -123,7 +130,7 @@ void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
     }
   }
   if (status.ok()) {
-    SocketSource source(connection->socket.get(), connection->wake.get());
+    SocketSource source(connection->socket.get(), connection->wake.get(), options_.hello_timeout);
     StreamSession session(&core_, &source, options_.share_pool, [&](const StreamHello& hello) {
       source.Greeted();
       return OnHello(connection, hello);
@@ -173,7 +180,7 @@ absl::Status StreamReceiver::OnHello(const std::shared_ptr<Connection>& connecti
     Shutdown(*older);
   }
   // An Open read from the older one after this would be granted to a writer that nobody hears of again.
-  const MonotonicTime deadline = Clock::Real()->Now() + kHelloTimeout;
+  const MonotonicTime deadline = Clock::Real()->Now() + options_.hello_timeout;
   for (const auto& older : older_ones) {
     if (WaitFor(-1, 0, older->read_out.get(), deadline) == Ready::kEvent) continue;
     return absl::UnavailableError(absl::StrCat("KV link: the older one of ", connection->peer.worker, " does not end"));

@@ -24,6 +24,7 @@ struct StreamReceiverOptions {
   // ends, because a closed link does not end what it may do.
   bool share_pool = false;
   int max_connections = 256;  // More are closed at once.
+  absl::Duration hello_timeout = absl::Seconds(5);  // Who has not said who he is by then is cut off.
 };
 
 // The receiving end of a transport over stream sockets: a thread that accepts, and one per connection that reads.

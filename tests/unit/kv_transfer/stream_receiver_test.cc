@@ -224,6 +224,28 @@ TEST_F(GarbageTest, SpoiltConversationsAreObeyedNowhere) {
   }
 }
 
+// One byte now and then: it would hold one of the connections for as long as it likes.
+TEST(SlowHelloTest, WhoDoesNotSayWhoHeIsInTimeIsCutOff) {
+  auto pool = KvPool::CreateShared(SmallLayout(), 8);
+  ASSERT_THAT(pool.status(), IsOk());
+  LandingDirectory directory;
+  std::string address;
+  auto listening = ListenTcp("127.0.0.1", &address);
+  ASSERT_THAT(listening.status(), IsOk());
+  StreamReceiver receiver({.kind = TransportKind::kTcp, .address = address, .hello_timeout = absl::Milliseconds(100)},
+                          {"d-1", 7, {"model-a", SmallLayout().fingerprint(), "n1"}, pool->get()}, *std::move(listening), &directory, {});
+  RawConnection connection(ConnectTcp(address, kPatience));
+  std::optional<MessageType> answer;
+  for (const uint8_t byte : HelloMessage(HelloOf(TransportKind::kTcp))) {
+    connection.Send(std::span(&byte, 1));
+    answer = connection.Next(Clock::Real()->Now() + absl::Milliseconds(10));
+    if (answer.has_value()) break;
+  }
+  EXPECT_EQ(answer.value_or(MessageType::kRefused), MessageType::kRefused);
+  EXPECT_TRUE(connection.ClosedByPeer());
+  receiver.Stop();
+}
+
 // A link of shared memory whose older link is just being heard: what was read from that comes before the word that its writer is
 // gone. Otherwise the grant would go to nobody, and the blocks would stay with a writer that no event can end any more.
 TEST(SupersededLinkTest, AnOpenReadFromItComesBeforeTheWordThatItsWriterIsGone) {
