@@ -50,7 +50,9 @@ std::vector<GoldenCase> LoadSmolLm2Golden(absl::string_view path) {
 
 std::vector<GoldenTinyCase> LoadTinyGolden(absl::string_view folder) {
   std::vector<GoldenTinyCase> cases;
-  for (const Json& json : ReadJson(std::string(folder) + "/expected.json")["cases"]) {
+  const Json expected = ReadJson(std::string(folder) + "/expected.json");  // Lives through the loop.
+  if (!expected.contains("cases")) return cases;
+  for (const Json& json : expected["cases"]) {
     cases.push_back({json["prompt_ids"].get<std::vector<int32_t>>(),
                      json["last_logits_first16"].get<std::vector<float>>(), json["last_logsumexp"],
                      json["all_positions_argmax"].get<std::vector<int32_t>>(),

@@ -10,6 +10,7 @@
 namespace baton {
 namespace {
 
+using std::string_literals::operator""s;
 using State = RequestReader::State;
 
 // Feeds `text` in pieces of `step` bytes until the request is complete or refused; returns the bytes consumed.
@@ -108,7 +109,7 @@ TEST(RequestReader, RefusesWithTheRightStatus) {
       {"\x16\x03\x01\x02\x01", 400},
       {"GET / HTTP/1.1\r\nHost: x\r\nBad Name: 1\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400},
-      {std::string("GET / HTTP/1.1\r\nHost: x\r\nA: \0\r\n\r\n", 38), 400},
+      {"GET / HTTP/1.1\r\nHost: x\r\nA: \0\r\n\r\n"s, 400},
       {"GET\r\n\r\n", 400},
   };
   for (const auto& c : cases) {
