@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/kv_transfer/confidential_transports.h"
 #include "common/kv_transfer/frame_bytes.h"
 #include "common/kv_transfer/transports/make_link.h"
 #include "prefill_worker/prefill_call_service.h"
@@ -24,7 +25,7 @@ KvLinksOptions PrefillService::LinksOptions() {
     sender.address = offer.address;
     sender.transfer_timeout = runtime_->options().transfer_timeout;
     sender.max_frame_bytes = FrameBytesFor(offer.kind);
-    return std::make_shared<LinkSender>(sender, runtime_->pool(), LinkFactoryFor(offer, sender.transfer_timeout));
+    return std::make_shared<LinkSender>(sender, runtime_->pool(), LinkFactoryFor(offer, sender.transfer_timeout, runtime_->options().cluster_tls));
   };
   options.on_fallback = [this](TransportKind kind) { runtime_->CountTransportFallback(TransportName(kind)); };
   return options;
@@ -40,7 +41,7 @@ void PrefillService::AddLinks(internal::WorkerLoad* load) const {
   for (const auto& [worker, used] : links_.used()) {
     internal::KvLinkState* link = load->add_kv_links();
     link->set_worker(worker);
-    link->set_transport(TransportName(used.kind));
+    link->set_transport(AnnouncedTransport(used.kind, runtime_->options().cluster_tls != nullptr));
     link->set_fallback(used.fallback);
   }
 }

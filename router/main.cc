@@ -19,12 +19,14 @@
 #include "common/base/status_macros.h"
 #include "router/router.h"
 #include "router/text_loader.h"
+#include "router/tls_flags.h"
 
-ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1) and for workers that register.");
+ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1), and for workers that register where there is no --registry.");
+ABSL_FLAG(std::string, registry, "", "HOST:PORT where workers register; needed with --tls-cert or --cluster-tls-cert. Empty: at --grpc.");
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatible API; empty: none.");
 ABSL_FLAG(std::string, api_keys, "", "File of the keys that clients and workers need, a line each: NAME KEY [client|worker|admin]. Read again when "
           "it changes.");
-ABSL_FLAG(bool, insecure, false, "Serve other machines without --api-keys.");
+ABSL_FLAG(bool, insecure, false, "Serve other machines without asking anybody for a key or a certificate.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(absl::Duration, sse_keepalive, absl::Seconds(15), "A stream of events that is silent for so long gets a comment; 0: never.");
@@ -57,7 +59,8 @@ const baton::ConfigSpec& Spec() {
       .program = "baton_router",
       .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
       .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000 --api-keys keys\n",
-      .groups = {{"Addresses", {"grpc", "http", "api_keys", "insecure", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
+      .groups = {{"Addresses", {"grpc", "http", "registry", "api_keys", "insecure", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
+                 {"TLS", baton::RouterTlsFlags()},
                  {"Model", {"model", "served_model_name", "template_processes"}},
                  {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
                  {"Trouble",
@@ -92,22 +95,24 @@ bool SetLogging() {
   return false;
 }
 
-absl::Status CheckExposure(absl::string_view flag, const std::string& address) {
+absl::Status CheckExposure(absl::string_view flag, const std::string& address, bool asks_for_certificates) {
   if (address.empty() || absl::GetFlag(FLAGS_insecure) || !absl::GetFlag(FLAGS_api_keys).empty()) return absl::OkStatus();
-  if (baton::IsLoopbackAddress(address)) return absl::OkStatus();
+  if (asks_for_certificates || baton::IsLoopbackAddress(address)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, " ", address, " can be reached from other machines, where nobody is asked for a "
-                                                 "key: give --api-keys FILE, or --insecure on a network of your own"));
+                                                 "key: give --api-keys FILE, or --tls-client-ca FILE for certificates, or --insecure on a network of your own"));
 }
 
 absl::Status CheckValues() {
   BATON_RETURN_IF_ERROR(baton::CreateRoutePolicy(absl::GetFlag(FLAGS_policy)).status());
   BATON_RETURN_IF_ERROR(baton::CheckAddress("--grpc", absl::GetFlag(FLAGS_grpc)));
-  for (const auto& [flag, address] :
-       {std::pair("--http", absl::GetFlag(FLAGS_http)), std::pair("--status", absl::GetFlag(FLAGS_status))}) {
+  const std::string registry = absl::GetFlag(FLAGS_registry);
+  for (const auto& [flag, address] : {std::pair("--http", absl::GetFlag(FLAGS_http)), std::pair("--registry", registry),
+                                      std::pair("--status", absl::GetFlag(FLAGS_status))}) {
     if (!address.empty()) BATON_RETURN_IF_ERROR(baton::CheckAddress(flag, address));
   }
-  BATON_RETURN_IF_ERROR(CheckExposure("--grpc", absl::GetFlag(FLAGS_grpc)));
-  BATON_RETURN_IF_ERROR(CheckExposure("--http", absl::GetFlag(FLAGS_http)));
+  const bool certificates = baton::ClientsShowCertificates();
+  BATON_RETURN_IF_ERROR(CheckExposure("--grpc", absl::GetFlag(FLAGS_grpc), certificates));
+  BATON_RETURN_IF_ERROR(CheckExposure("--http", absl::GetFlag(FLAGS_http), certificates));
   const std::pair<const char*, absl::Duration> timeouts[] = {{"--queue-timeout", absl::GetFlag(FLAGS_queue_timeout)},
                                                              {"--landing-timeout", absl::GetFlag(FLAGS_landing_timeout)},
                                                              {"--transfer-timeout", absl::GetFlag(FLAGS_transfer_timeout)},
@@ -158,6 +163,10 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.core.flow.prefill_attempts = attempts;
   options.core.sse_keepalive = absl::GetFlag(FLAGS_sse_keepalive);
   options.core.heartbeat = absl::GetFlag(FLAGS_heartbeat);
+  options.registry_address = absl::GetFlag(FLAGS_registry);
+  BATON_RETURN_IF_ERROR(baton::ReadTlsFlags(&options));
+  const bool mutual = options.core.cluster_tls != nullptr;
+  BATON_RETURN_IF_ERROR(CheckExposure("--registry", options.registry_address, mutual));
   options.grpc_address = absl::GetFlag(FLAGS_grpc);
   options.http_address = absl::GetFlag(FLAGS_http);
   options.status_address = absl::GetFlag(FLAGS_status);
@@ -196,7 +205,9 @@ int Run() {
   absl::StatusOr<std::unique_ptr<baton::Router>> router = baton::Router::Start(*options, *std::move(model), &metrics);
   if (!router.ok()) return fail(router.status());
   BATON_LOG(INFO) << "listening: grpc " << (*router)->grpc_address() << ", http " << (*router)->http_address() << ", status "
-                  << (*router)->status_address();
+                  << (*router)->status_address() << ", workers " << (*router)->registry_address() << "; clients by "
+                  << (options->grpc_tls != nullptr ? "TLS" : "plain text") << ", workers by "
+                  << (options->core.cluster_tls != nullptr ? "mutual TLS" : "plain text");
   baton::ServiceNotifier notifier;
   notifier.Started("listening");
   const timespec interval = absl::ToTimespec(notifier.interval());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "common/base/status_macros.h"
 
@@ -20,6 +21,10 @@ int MaxMessageBytes(size_t max_request_bytes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options, ServedModel model, MetricRegistry* metrics) {
+  // Clients' certificates are not the cluster's: neither end could take the other's at one address.
+  if ((options.core.cluster_tls != nullptr || options.grpc_tls != nullptr) && options.registry_address.empty()) {
+    return absl::InvalidArgumentError("with TLS workers need an address of their own where they register");
+  }
   auto router = std::unique_ptr<Router>(new Router);
   BATON_ASSIGN_OR_RETURN(router->core_, RouterCore::Create(options.core, std::move(model), metrics));
   RouterCore* core = router->core_.get();
@@ -27,13 +32,21 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   router->generation_ = std::make_unique<GenerationService>(core);
   router->registry_ = std::make_unique<RegistryService>(core);
   const RpcServerOptions grpc_options = {.address = options.grpc_address,
-                                         .max_message_bytes = MaxMessageBytes(options.core.max_request_bytes)};
-  BATON_ASSIGN_OR_RETURN(router->grpc_,
-                         RpcServer::Start(grpc_options, {router->generation_.get(), router->registry_.get()}));
+                                         .max_message_bytes = MaxMessageBytes(options.core.max_request_bytes),
+                                         .tls = options.grpc_tls};
+  std::vector<grpc::Service*> services = {router->generation_.get()};
+  if (options.registry_address.empty()) {
+    services.push_back(router->registry_.get());
+  } else {
+    BATON_ASSIGN_OR_RETURN(router->workers_, RpcServer::Start({.address = options.registry_address, .tls = options.core.cluster_tls},
+                                                              {router->registry_.get()}));
+  }
+  BATON_ASSIGN_OR_RETURN(router->grpc_, RpcServer::Start(grpc_options, services));
   core->OnReadyChange([server = router->grpc_.get()](bool ready) { server->SetServing(ready); });
   if (!options.http_address.empty()) {
     HttpServerOptions http_options;
     http_options.address = options.http_address;
+    http_options.tls = options.http_tls;
     http_options.threads = options.http_threads;
     http_options.max_body_bytes = options.core.max_request_bytes;
     BATON_ASSIGN_OR_RETURN(router->http_,
@@ -43,6 +56,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   }
   if (!options.status_address.empty()) {
     BATON_ASSIGN_OR_RETURN(router->status_, StatusServer::Start({.address = options.status_address,
+                                                                 .tls = options.status_tls,
                                                                  .metrics = metrics,
                                                                  .ready = [core] { return core->Ready(); }}));
   }
@@ -58,6 +72,7 @@ Router::~Router() {
   http_.reset();
   status_.reset();
   grpc_.reset();
+  workers_.reset();
 }
 
 void Router::StartDraining() { core_->StartDraining(); }

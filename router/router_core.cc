@@ -54,6 +54,7 @@ RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, Metr
       preparation(options.preparation),
       dispatch("dispatch", /*num_threads=*/1, kMaxDispatches),
       registry(MakeRegistryOptions(options, this->model)),
+      clients(options.cluster_tls),
       dispatcher(MakeAdmissionOptions(options), std::move(policy), RandomUint64(), &dispatch) {
   registry.SetListener({.on_change = [this] { OnViewChange(); },
                         .on_lost = [this](const WorkerRef& worker, const std::string& reason) { OnWorkerLost(worker, reason); }});
@@ -223,7 +224,7 @@ void RouterCore::OnWorkerLost(const WorkerRef& worker, const std::string& reason
 }
 
 absl::StatusOr<std::string> RouterCore::CheckKey(absl::string_view authorization, KeyRole needed) const {
-  if (options.api_keys == nullptr) return std::string();
+  if (options.api_keys == nullptr || (needed == KeyRole::kWorker && options.cluster_tls != nullptr)) return std::string();
   return options.api_keys->Check(authorization, needed);
 }
 

@@ -44,6 +44,7 @@ struct RouterCoreOptions {
   PreparationOptions preparation;
   absl::Duration sse_keepalive = absl::Seconds(15);  // See HttpGeneration; 0: never.
   std::shared_ptr<ApiKeys> api_keys;  // Null: nobody is asked for one.
+  std::shared_ptr<const RpcTls> cluster_tls;  // Of calls to workers, and where they register; null: in the clear.
   bool vllm_metrics = false;  // vLLM's names at /metrics as well.
 };
 
@@ -76,6 +77,7 @@ class RouterCore {
   int num_running() const;
 
   // The name of the caller's key, by its Authorization header; empty where no keys are asked for.
+  // Whoever shows a certificate of the cluster needs no key to be a worker: nobody else reaches the registry then.
   //   Codes of ApiKeys::Check.
   absl::StatusOr<std::string> CheckKey(absl::string_view authorization, KeyRole needed) const;
 

@@ -23,7 +23,7 @@ void WorkerClients::SetView(const ClusterView& view) {
       continue;
     }
     auto client = std::make_shared<Client>();
-    client->channel = CreateChannel(worker->identity.address());
+    client->channel = CreateChannel(worker->identity.address(), tls_);
     client->channel->GetState(/*try_to_connect=*/true);
     client->decode = internal::DecodeWorker::NewStub(client->channel);
     client->prefill = internal::PrefillWorker::NewStub(client->channel);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "baton/internal/decode.grpc.pb.h"
@@ -14,6 +15,8 @@
 
 namespace baton {
 
+class RpcTls;
+
 using DecodeStream = ClientEventStream<internal::DecodeRequest, internal::DecodeEvent>;
 using PrefillStream = ClientEventStream<internal::PrefillRequest, internal::PrefillEvent>;
 
@@ -21,6 +24,9 @@ using PrefillStream = ClientEventStream<internal::PrefillRequest, internal::Pref
 // before. Thread-safe.
 class WorkerClients {
  public:
+  // Connections are encrypted by `tls`; null: in the clear.
+  explicit WorkerClients(std::shared_ptr<const RpcTls> tls) : tls_(std::move(tls)) {}
+
   // Connects to newcomers, forgets who is gone. Calls that are open keep their connection.
   void SetView(const ClusterView& view);
 
@@ -36,6 +42,7 @@ class WorkerClients {
   };
   std::shared_ptr<Client> Find(const WorkerRef& worker);
 
+  const std::shared_ptr<const RpcTls> tls_;
   Mutex mutex_;
   std::map<WorkerRef, std::shared_ptr<Client>> clients_ ABSL_GUARDED_BY(mutex_);
 };

@@ -16,6 +16,7 @@
 #include "common/http/http_server.h"
 #include "common/http/request_reader.h"
 #include "common/http/server_core.h"
+#include "common/tls/tls_session.h"
 
 namespace baton::http_internal {
 
@@ -25,7 +26,8 @@ namespace baton::http_internal {
 // A read is pending at all times, also while a response is being made: that is how a client that left is noticed.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::shared_ptr<ServerCore> core, boost::asio::ip::tcp::socket socket);
+  // Speaks TLS by `tls`; null: in the clear.
+  Connection(std::shared_ptr<ServerCore> core, boost::asio::ip::tcp::socket socket, std::shared_ptr<const TlsContext> tls);
 
   // Begins to serve. Once, from any thread.
   void Start();
@@ -63,9 +65,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SetDeadline(absl::Duration timeout);
   void ArmTimer();
   void OnDeadline();
+  void Decrypt(absl::string_view bytes);
+  void OnTlsFailure(const absl::Status& status);
 
   // Answering [strand], connection_write.cc.
   void Flush();
+  void Encrypt();
+  void SayTlsClose();
   void WriteSome();
   void OnWritten(const boost::system::error_code& error, size_t size);
   void OnResponseSent();
@@ -97,9 +103,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool request_counted_ = false;
   MonotonicTime deadline_ = absl::InfiniteDuration();
   MonotonicTime timer_at_ = absl::InfiniteDuration();  // When the timer fires; infinite: not armed.
-  std::string sending_;  // What the kernel is being given, from sent_ on.
+  std::string sending_;  // What the kernel is being given, from sent_ on: with TLS, encrypted.
   size_t sent_ = 0;
   bool writing_ = false;
+  std::unique_ptr<TlsSession> tls_;  // Null: in the clear.
+  bool heard_ = false;               // Any byte of the client.
 
   mutable Mutex mutex_;
   uint64_t serial_ ABSL_GUARDED_BY(mutex_) = 0;

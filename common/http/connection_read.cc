@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/http/connection.h"
 
@@ -20,12 +21,15 @@ constexpr size_t kMaxPipelinedBytes = 256 << 10;
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<ServerCore> core, tcp::socket socket)
+Connection::Connection(std::shared_ptr<ServerCore> core, tcp::socket socket, std::shared_ptr<const TlsContext> tls)
     : core_(std::move(core)), socket_(std::move(socket)), timer_(socket_.get_executor()) {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
   const tcp::endpoint remote = socket_.remote_endpoint(ignored);
   remote_address_ = FormatHostPort(remote.address().to_string(ignored), remote.port());
+  if (tls == nullptr) return;
+  tls_ = std::make_unique<TlsSession>(std::move(tls), TlsSession::Role::kServer);
+  socket_.non_blocking(true, ignored);  // For SayTlsClose.
 }
 
 void Connection::Start() {
@@ -33,6 +37,7 @@ void Connection::Start() {
     if (self->state_ != State::kReading) return;
     if (self->core_->draining()) return self->Close();
     self->AwaitRequest();
+    if (self->tls_ != nullptr) self->SetDeadline(self->core_->options().read_timeout);  // For the handshake.
     self->StartRead();
   });
 }
@@ -40,6 +45,7 @@ void Connection::Start() {
 void Connection::StartRefused() {
   boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->state_ != State::kReading) return;
+    if (self->tls_ != nullptr) return self->Close();  // A handshake is dearer than what is to be said.
     self->Refuse(503, "too many connections; try again later");
     self->StartRead();
   });
@@ -74,10 +80,38 @@ void Connection::OnRead(const error_code& error, size_t size) {
   if (error == boost::asio::error::operation_aborted) return;  // Reading resumes elsewhere.
   if (error) return Close();
   if (state_ != State::kLingering) {
-    input_.append(read_buffer_.data(), size);
+    const absl::string_view bytes(read_buffer_.data(), size);
+    if (tls_ == nullptr) {
+      input_.append(bytes.data(), bytes.size());
+    } else {
+      Decrypt(bytes);
+    }
     ProcessInput();
+    if (tls_ != nullptr && tls_->peer_closed() && state_ != State::kClosed) return OnEndOfInput();
   }
   StartRead();
+}
+
+void Connection::Decrypt(absl::string_view bytes) {
+  if (!std::exchange(heard_, true) && !TlsSession::LooksLikeTls(bytes)) {
+    tls_ = nullptr;
+    return Refuse(400, "this address speaks HTTPS: ask for https:// instead of http://");
+  }
+  const bool established = tls_->established();
+  const absl::Status status = tls_->Receive(bytes, &input_);
+  if (!status.ok()) return OnTlsFailure(status);
+  if (!established && tls_->established()) SetDeadline(core_->options().idle_timeout);
+  if (tls_->has_output()) Flush();
+}
+
+// The alert that says why is worth more than a reset: a client whose certificate is missing may have sent its request already.
+void Connection::OnTlsFailure(const absl::Status& status) {
+  if (core_->MayLogTlsFailure()) BATON_LOG(INFO) << "HTTPS client " << remote_address_ << ": " << status.message();
+  const bool responding = state_ == State::kResponding;
+  if (responding || writing_) return Close();
+  state_ = State::kLingering;
+  core_->ReleaseBodyBytes(std::exchange(body_bytes_, 0));
+  Linger(core_->options().read_timeout);
 }
 
 // FIN. It is taken as the client having left, for a client that merely closed its sending half cannot be told from one

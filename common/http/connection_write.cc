@@ -152,10 +152,28 @@ void Connection::Flush() {
     sending_.swap(queue_);
     response_done = response_ == Response::kDone;
   }
+  if (tls_ != nullptr) Encrypt();
   sent_ = 0;
   if (!sending_.empty()) return WriteSome();
   if (state_ == State::kLingering) return Linger(kRefusedLinger);
   if (state_ == State::kResponding && response_done) OnResponseSent();
+}
+
+// What was queued, and what TLS itself has to say.
+void Connection::Encrypt() {
+  const size_t plain = sending_.size();
+  tls_->Send(sending_);
+  sending_ = tls_->TakeOutput();
+  MutexLock lock(&mutex_);
+  buffered_bytes_ = buffered_bytes_ - plain + sending_.size();
+}
+
+// The last words of TLS, so that the client can tell an end from a cut. As far as the kernel takes them at once.
+void Connection::SayTlsClose() {
+  if (tls_ == nullptr || writing_) return;
+  tls_->Close();
+  error_code ignored;
+  socket_.write_some(boost::asio::buffer(tls_->TakeOutput()), ignored);
 }
 
 void Connection::WriteSome() {
@@ -203,6 +221,7 @@ void Connection::OnResponseSent() {
 }
 
 void Connection::Linger(absl::Duration timeout) {
+  SayTlsClose();
   if (end_of_input_) return Close();
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);
@@ -227,6 +246,7 @@ void Connection::ReleaseRequest() {
 
 void Connection::Close() {
   if (state_ == State::kClosed) return;
+  if (state_ == State::kReading) SayTlsClose();
   state_ = State::kClosed;
   std::function<void()> callback;
   {

@@ -4,16 +4,20 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
+#include "common/tls/tls_context.h"
 
 namespace baton {
 namespace {
@@ -26,6 +30,12 @@ using boost::system::error_code;
 class Fetch {
  public:
   Fetch(const HttpFetchRequest& request, const HostPort& address) : request_(request), resolver_(io_), socket_(io_) {
+    if (request.tls != nullptr) {
+      SSL_CTX_up_ref(request.tls->native());
+      tls_context_.emplace(request.tls->native());  // Takes a reference.
+      tls_.emplace(socket_, *tls_context_);
+      TlsContext::ExpectHost(tls_->native_handle(), address.host);
+    }
     message_.method_string(request.method);
     message_.target(request.target);
     message_.version(11);
@@ -63,15 +73,27 @@ class Fetch {
                               if (error) return Finish(error);
                               boost::asio::async_connect(socket_, found, [this](const error_code& error, const tcp::endpoint&) {
                                 if (error) return Finish(error);
-                                Exchange();
+                                if (tls_) return Handshake();
+                                Exchange(socket_);
                               });
                             });
   }
 
+  void Handshake() {
+    tls_->async_handshake(boost::asio::ssl::stream_base::client, [this](const error_code& error) {
+      if (!error) return Exchange(*tls_);
+      const long verified = SSL_get_verify_result(tls_->native_handle());
+      Finish(error);
+      status_ = absl::UnavailableError(absl::StrCat(
+          request_.address, ": TLS: ", verified == X509_V_OK ? error.message() : X509_verify_cert_error_string(verified)));
+    });
+  }
+
   // Reads while it writes: a server may refuse, and close, before it has taken the whole body.
-  void Exchange() {
-    http::async_write(socket_, message_, [](const error_code&, size_t) {});
-    http::async_read(socket_, buffer_, parser_, [this](const error_code& error, size_t) { Finish(error); });
+  template <typename Stream>
+  void Exchange(Stream& stream) {
+    http::async_write(stream, message_, [](const error_code&, size_t) {});
+    http::async_read(stream, buffer_, parser_, [this](const error_code& error, size_t) { Finish(error); });
   }
 
   void Finish(const error_code& error) {
@@ -89,6 +111,8 @@ class Fetch {
   boost::asio::io_context io_;
   tcp::resolver resolver_;
   tcp::socket socket_;
+  std::optional<boost::asio::ssl::context> tls_context_;
+  std::optional<boost::asio::ssl::stream<tcp::socket&>> tls_;
   http::request<http::string_body> message_;
   boost::beast::flat_buffer buffer_;
   http::response_parser<http::string_body> parser_;
@@ -104,8 +128,9 @@ absl::StatusOr<HttpResponse> HttpFetch(const HttpFetchRequest& request) {
   return fetch.Run();
 }
 
-absl::StatusOr<HttpResponse> HttpGet(absl::string_view address, absl::string_view target, absl::Duration timeout) {
-  return HttpFetch({.address = std::string(address), .target = std::string(target), .timeout = timeout});
+absl::StatusOr<HttpResponse> HttpGet(absl::string_view address, absl::string_view target, absl::Duration timeout,
+                                     const std::shared_ptr<const TlsContext>& tls) {
+  return HttpFetch({.address = std::string(address), .target = std::string(target), .timeout = timeout, .tls = tls});
 }
 
 }  // namespace baton

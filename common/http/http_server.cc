@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/http/connection.h"
 #include "common/http/server_core.h"
+#include "common/tls/tls_store.h"
 
 namespace baton {
 
@@ -33,6 +34,9 @@ size_t HttpResponseWriter::buffered_bytes() const { return connection_->buffered
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandler handler) {
   BATON_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.address));
+  if (options.tls != nullptr && options.tls->server_context() == nullptr) {
+    return absl::InvalidArgumentError("HTTPS needs a certificate");
+  }
   auto core = std::make_shared<http_internal::ServerCore>(options, std::move(handler));
   BATON_RETURN_IF_ERROR(core->Listen(address));
   core->Run();

@@ -20,6 +20,8 @@ class Connection;
 class ServerCore;
 }  // namespace http_internal
 
+class TlsStore;
+
 // The answer to one request: either Send once, or StartStream, Write any number of times, Finish. Any thread may call, one
 // at a time. Nothing blocks. Dropped without Send or Finish, the client gets 500, or sees its stream cut.
 class HttpResponseWriter {
@@ -57,6 +59,7 @@ class HttpResponseWriter {
 
 struct HttpServerOptions {
   std::string address;  // HOST:PORT; port 0 lets the system choose.
+  std::shared_ptr<TlsStore> tls;  // HTTPS with this certificate, and clients with one of its CA; null: HTTP.
   int threads = 1;
   std::string thread_name = "http";
   size_t max_header_bytes = 32 << 10;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/http/connection.h"
+#include "common/tls/tls_store.h"
 
 namespace baton::http_internal {
 namespace {
@@ -77,7 +78,8 @@ void ServerCore::Accept() {
 }
 
 void ServerCore::OnAccepted(tcp::socket socket) {
-  auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket));
+  auto connection = std::make_shared<Connection>(shared_from_this(), std::move(socket),
+                                                 options_.tls == nullptr ? nullptr : options_.tls->server_context());
   size_t count;
   {
     MutexLock lock(&mutex_);
@@ -123,6 +125,11 @@ bool ServerCore::AcquireBodyBytes(size_t bytes) {
   if (body_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= options_.max_total_body_bytes) return true;
   ReleaseBodyBytes(bytes);
   return false;
+}
+
+bool ServerCore::MayLogTlsFailure() {
+  const int64_t now = absl::ToInt64Seconds(Clock::Real()->Now());
+  return tls_failure_logged_s_.exchange(now, std::memory_order_relaxed) != now;
 }
 
 bool ServerCore::Drain(absl::Duration timeout) {

@@ -47,6 +47,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   void ReleaseRequest() { requests_.fetch_sub(1, std::memory_order_relaxed); }
   bool AcquireBodyBytes(size_t bytes);
   void ReleaseBodyBytes(size_t bytes) { body_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+  // At most once a second: strangers that knock must not fill the log.
+  bool MayLogTlsFailure();
 
  private:
   void Accept();
@@ -64,6 +66,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::atomic<bool> draining_{false};
   std::atomic<int> requests_{0};
   std::atomic<size_t> body_bytes_{0};
+  std::atomic<int64_t> tls_failure_logged_s_{-1};
 
   mutable Mutex mutex_;
   CondVar changed_;

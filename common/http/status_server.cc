@@ -38,6 +38,7 @@ void Answer(const StatusServerOptions& options, const HttpRequest& request, Http
 absl::StatusOr<std::unique_ptr<StatusServer>> StatusServer::Start(const StatusServerOptions& options) {
   HttpServerOptions http;
   http.address = options.address;
+  http.tls = options.tls;
   http.thread_name = "status";
   http.max_body_bytes = 64 << 10;
   http.max_connections = 256;

@@ -16,6 +16,7 @@ namespace baton {
 
 struct StatusServerOptions {
   std::string address;                       // HOST:PORT of --status.
+  std::shared_ptr<TlsStore> tls;             // HTTPS; null: HTTP.
   const MetricRegistry* metrics = nullptr;   // Outlives the server.
   // OK: ready. Else the message says what is missing. Called on the server's thread for each request; must not block. None:
   // always ready.

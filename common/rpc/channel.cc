@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/channel.h"
 
+#include "common/rpc/rpc_tls.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace baton {
 
-std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const std::shared_ptr<const RpcTls>& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   arguments.SetMaxSendMessageSize(64 << 20);
@@ -24,7 +25,9 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A call that a restarted worker would serve without having promised anything must fail instead (protocol rule W2).
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (tls == nullptr) return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (!tls->peer_name().empty()) arguments.SetSslTargetNameOverride(tls->peer_name());
+  return grpc::CreateCustomChannel(address, tls->channel(), arguments);
 }
 
 }  // namespace baton

@@ -12,9 +12,12 @@
 
 namespace baton {
 
+class RpcTls;
+
 struct RpcServerOptions {
   std::string address = "127.0.0.1:0";  // HOST:PORT, [v6]:PORT or unix:PATH; port 0 picks a free one.
   int max_message_bytes = 64 << 20;     // KV travels in bounded frames; this bounds prompts and log-probabilities.
+  std::shared_ptr<const RpcTls> tls;    // With a certificate; null: in the clear.
 };
 
 // A gRPC server with health checking and reflection. Owns no services: they outlive it.

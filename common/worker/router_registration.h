@@ -15,12 +15,15 @@
 
 namespace baton {
 
+class RpcTls;
+
 // Keeps this worker registered with one router: a stream with the identity first, then a load report per heartbeat; opened
 // again whenever it breaks, after 100 ms to 1 s with jitter (a restarted router must not be stormed). Owns a thread.
 class RouterRegistration {
  public:
   using LoadProvider = std::function<internal::WorkerLoad()>;
   struct Options {
+    std::shared_ptr<const RpcTls> tls;  // Null: in the clear.
     std::string api_key_file;        // The key that the router wants, read at each registration; empty: none.
     std::function<void()> on_drain;  // The router says: finish and end. On a gRPC thread; must not block.
   };

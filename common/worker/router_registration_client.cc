@@ -91,7 +91,7 @@ absl::Status RouterRegistration::AddKey(Session& session) const {
 
 void RouterRegistration::RunSession() {
   auto session = std::make_shared<Session>();
-  const auto channel = CreateChannel(address_);
+  const auto channel = CreateChannel(address_, options_.tls);
   const auto stub = internal::Registry::NewStub(channel);
   session->stream = Stream::Create({
       .on_message =

@@ -10,6 +10,8 @@
 #include "common/base/quantity.h"
 #include "common/base/secret_file.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/confidential_transports.h"
+#include "common/rpc/cluster_tls.h"
 
 ABSL_FLAG(std::string, model, "", "GGUF file, or Hugging Face folder with config.json and safetensors.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
@@ -24,7 +26,9 @@ ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; e
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
 ABSL_FLAG(std::string, api_key_file, "", "File with the key that the routers want of workers (their --api-keys); read at each registration.");
-ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, tcp, grpc).");
+ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, tcp, grpc). With TLS in the cluster tcp needs --insecure.");
+ABSL_FLAG(bool, insecure, false, "Listen for other machines, or let KV travel between them, in the clear.");
+ABSL_FLAG(bool, status_tls, false, "--status speaks TLS as well, with --cluster-tls-cert and without asking for certificates.");
 
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of the KV pool; auto takes --kv-memory-share.");
 ABSL_FLAG(double, kv_memory_share, 0.5, "Of the memory that the cgroup leaves, the part that --kv-memory auto takes.");
@@ -93,6 +97,25 @@ absl::Status ReadSharing(SharingOptions* sharing) {
   return absl::OkStatus();
 }
 
+// What goes over a network is encrypted, or somebody has said that it need not be.
+absl::Status ReadTls(WorkerOptions* options) {
+  BATON_ASSIGN_OR_RETURN(options->cluster_tls, OpenClusterTls());
+  if (absl::GetFlag(FLAGS_status_tls)) {
+    BATON_ASSIGN_OR_RETURN(options->status_tls, OpenClusterStatusTls());
+    if (options->status_tls == nullptr) return absl::InvalidArgumentError("--status-tls needs --cluster-tls-cert and --cluster-tls-key");
+  }
+  if (absl::GetFlag(FLAGS_insecure)) return absl::OkStatus();
+  if (options->cluster_tls == nullptr) {
+    if (IsLoopbackAddress(options->listen)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--listen ", options->listen, " can be reached from other machines, where nobody is asked who he "
+                                                   "is: give --cluster-tls-cert, -key and -ca, or --insecure on a network of your own"));
+  }
+  options->transports = ConfidentialTransports(options->transports);
+  if (!options->transports.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--transport ", absl::GetFlag(FLAGS_transport), " shows KV to the network, which --cluster-tls-cert "
+                                                 "is there to prevent: use auto, or say --insecure"));
+}
+
 absl::Status ApplyLogging(internal::WorkerRole role) {
   LogOptions log;
   const std::string level = absl::GetFlag(FLAGS_log_level);
@@ -113,9 +136,12 @@ absl::Status ApplyLogging(internal::WorkerRole role) {
 }  // namespace
 
 std::vector<ConfigGroup> WorkerFlagGroups() {
+  std::vector<std::string> tls = ClusterTlsFlags();
+  tls.push_back("status_tls");
   return {
       {"Model", {"model", "served_model_name", "cache_dir", "cache_size"}},
-      {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport"}},
+      {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport", "insecure"}},
+      {"TLS", tls},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
       {"Compute", {"device", "cuda_driver", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
@@ -172,6 +198,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   const auto transports = ParseTransportFlag(absl::GetFlag(FLAGS_transport));
   if (!transports.ok()) return Annotate(transports.status(), "--transport");
   options.transports = *transports;
+  BATON_RETURN_IF_ERROR(ReadTls(&options));
   BATON_RETURN_IF_ERROR(CheckRange("--max-context", options.max_context, 0, 1 << 24));
   BATON_RETURN_IF_ERROR(CheckRange("--threads", options.backend.num_threads, 0, 1024));
   BATON_RETURN_IF_ERROR(CheckRange("--nice", absl::GetFlag(FLAGS_nice), -1, 19));

@@ -3,6 +3,7 @@
 #define BATON_COMMON_WORKER_WORKER_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@
 #include "common/kv_transfer/transport_kind.h"
 
 namespace baton {
+
+class RpcTls;
+class TlsStore;
 
 // Priorities beyond this, either way, count as this.
 inline constexpr int32_t kMaxPriority = 1000000;
@@ -30,6 +34,9 @@ struct WorkerOptions {
   std::string advertise;             // Where others reach us; empty: the listening address.
   std::string status;                // Empty: no status server.
   std::vector<std::string> routers;  // Registered with all of them.
+  // Between the processes of the cluster: what is served at `listen`, registration, KV by grpc. Null: in the clear.
+  std::shared_ptr<const RpcTls> cluster_tls;
+  std::shared_ptr<TlsStore> status_tls;  // Of the status server; null: HTTP.
   std::string api_key_file;          // Of the key that routers are shown; empty: none.
   bool vllm_metrics = false;         // vLLM's names at /metrics as well.
 
@@ -50,7 +57,8 @@ struct WorkerOptions {
   // An engine thread that has not come round for so long is stuck: the longest unit between two turns is one row panel of one
   // layer, a fraction of a second even on a machine that is overloaded.
   absl::Duration engine_stuck_after = absl::Seconds(10);
-  // How KV may travel; every kind of the two that a pair has in common is a fallback of the better ones.
+  // How KV may travel, without those that show it to a network where cluster_tls is there to hide it; every kind of the two that
+  // a pair has in common is a fallback of the better ones.
   std::vector<TransportKind> transports = {TransportKind::kShm, TransportKind::kTcp, TransportKind::kGrpc};
 };
 

@@ -22,6 +22,11 @@
 namespace baton {
 namespace {
 
+// With https:// where it needs that.
+std::string ShownStatus(const StatusServer* server, const WorkerOptions& options) {
+  return server == nullptr ? "" : absl::StrCat(options.status_tls == nullptr ? "" : "https://", server->address());
+}
+
 int Fail(const absl::Status& status) {
   BATON_LOG(ERROR) << status.message();
   return 1;
@@ -32,12 +37,12 @@ int Fail(const absl::Status& status) {
 int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, ShutdownSignals* signals) {
   const WorkerOptions& options = runtime->options();
 
-  auto server = RpcServer::Start({.address = options.listen}, services.services);
+  auto server = RpcServer::Start({.address = options.listen, .tls = options.cluster_tls}, services.services);
   if (!server.ok()) return Fail(server.status());
 
   std::unique_ptr<StatusServer> status_server;
   if (!options.status.empty()) {
-    auto started = StatusServer::Start({.address = options.status, .metrics = runtime->metrics(),
+    auto started = StatusServer::Start({.address = options.status, .tls = options.status_tls, .metrics = runtime->metrics(),
                                         .ready = [runtime] { return runtime->Ready(); }});
     if (!started.ok()) return Fail(started.status());
     status_server = *std::move(started);
@@ -49,7 +54,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
     if (!found.ok()) return Fail(found.status());
     reachable = *std::move(found);
   }
-  const internal::WorkerIdentity identity = runtime->Identity(reachable, status_server == nullptr ? "" : status_server->address());
+  const internal::WorkerIdentity identity = runtime->Identity(reachable, ShownStatus(status_server.get(), options));
   if (services.on_address) {
     if (absl::Status status = services.on_address(identity.address()); !status.ok()) return Fail(status);
   }
@@ -67,7 +72,8 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
   };
   auto directory = std::make_unique<RouterDirectory>(options.routers, [&](const std::string& address) {
     return std::make_unique<RouterRegistration>(
-        address, identity, load, RouterRegistration::Options{.api_key_file = options.api_key_file, .on_drain = on_drain});
+        address, identity, load,
+        RouterRegistration::Options{.tls = options.cluster_tls, .api_key_file = options.api_key_file, .on_drain = on_drain});
   });
   directory_or_null = directory.get();
   BATON_LOG(INFO) << runtime->id() << " serves on " << identity.address();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "common/kv_transfer/confidential_transports.h"
 #include "common/worker/worker_runtime.h"
 
 #include <algorithm>
@@ -201,9 +202,10 @@ internal::WorkerIdentity WorkerRuntime::Identity(const std::string& address, con
   identity.set_vocab_size(model_->config().vocab_size);
   identity.set_kv_geometry(pool_->layout().geometry());
   for (const TransportKind kind : options_.transports) {
-    identity.add_transports(TransportName(kind));
+    const std::string name = AnnouncedTransport(kind, options_.cluster_tls != nullptr);
+    identity.add_transports(name);
     internal::KvEndpoint* endpoint = identity.add_kv_endpoints();
-    endpoint->set_transport(TransportName(kind));
+    endpoint->set_transport(name);
     endpoint->set_host(TransportHost(kind));
   }
   identity.set_version(Version());

@@ -35,16 +35,18 @@ std::chrono::nanoseconds Chrono(absl::Duration duration) { return absl::ToChrono
 
 struct Url {
   std::string host_port, path;
+  bool tls = false;
 };
 absl::StatusOr<Url> ParseUrl(const std::string& url) {
   absl::string_view rest = url;
-  if (!absl::ConsumePrefix(&rest, "http://")) {
-    return absl::InvalidArgumentError(absl::StrCat("--url ", url, " does not begin with http://"));
+  const bool tls = absl::ConsumePrefix(&rest, "https://");
+  if (!tls && !absl::ConsumePrefix(&rest, "http://")) {
+    return absl::InvalidArgumentError(absl::StrCat("--url ", url, " does not begin with http:// or https://"));
   }
   const size_t slash = std::min(rest.find('/'), rest.size());
   absl::string_view path = rest.substr(slash);
   absl::ConsumeSuffix(&path, "/");
-  return Url{std::string(rest.substr(0, slash)), path.empty() ? "/v1" : std::string(path)};
+  return Url{std::string(rest.substr(0, slash)), path.empty() ? "/v1" : std::string(path), tls};
 }
 
 absl::StatusOr<Server> ResolveServer(const LoadOptions& options, boost::asio::io_context& io) {
@@ -55,9 +57,11 @@ absl::StatusOr<Server> ResolveServer(const LoadOptions& options, boost::asio::io
                 .kind = options.workload.kind,
                 .vocab_size = options.workload.vocab_size,
                 .timeout = options.timeout};
+  if (url.tls) server.tls = options.tls;
   server.host = url.host_port;
   server.base_path = url.path;
   BATON_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(server.host));
+  server.name = address.host;
   boost::system::error_code error;
   for (const auto& entry : tcp::resolver(io).resolve(address.host, std::to_string(address.port), error)) {
     server.endpoints.push_back(entry.endpoint());
@@ -270,6 +274,7 @@ absl::StatusOr<std::unique_ptr<LoadRun>> LoadRun::Create(const LoadOptions& opti
 absl::StatusOr<std::string> FirstModel(const LoadOptions& options) {
   BATON_ASSIGN_OR_RETURN(const Url url, ParseUrl(options.url));
   HttpFetchRequest request{.address = url.host_port, .target = absl::StrCat(url.path, "/models")};
+  if (url.tls) request.tls = options.tls;
   if (!options.api_key.empty()) request.headers.emplace_back("Authorization", absl::StrCat("Bearer ", options.api_key));
   BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpFetch(request));
   const auto json = ParseJson(response.body);

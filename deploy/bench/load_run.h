@@ -12,12 +12,17 @@
 #include "deploy/bench/measurement.h"
 #include "deploy/bench/workload.h"
 
+namespace baton {
+class TlsContext;
+}
+
 namespace baton::bench {
 
 struct LoadOptions {
-  std::string url;      // "http://HOST:PORT", or with a path that ends before /chat/completions: "http://HOST:PORT/v1".
+  std::string url;      // "http://HOST:PORT", or https with `tls`, or with a path that ends before /chat/completions: "http://HOST:PORT/v1".
   std::string model;
   std::string api_key;
+  std::shared_ptr<const TlsContext> tls;  // Whom to trust, and what to show. Null: http alone.
   double temperature = 0;
   absl::Duration timeout = absl::Minutes(10);  // Of one request.
   WorkloadOptions workload;

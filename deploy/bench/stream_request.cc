@@ -3,6 +3,8 @@
 
 #include <array>
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -17,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
+#include "common/tls/tls_context.h"
 #include "deploy/bench/sse_parser.h"
 
 namespace baton::bench {
@@ -61,7 +64,8 @@ void ReadUsage(const nlohmann::json& usage, Measurement* m) {
 using Parser = http::response_parser<http::buffer_body>;
 
 // Reads what is there of the body, at least a byte, into `piece`.
-boost::asio::awaitable<error_code> ReadSome(boost::beast::tcp_stream& stream, boost::beast::flat_buffer& buffer, Parser& parser,
+template <typename Stream>
+boost::asio::awaitable<error_code> ReadSome(Stream& stream, boost::beast::flat_buffer& buffer, Parser& parser,
                                             std::array<char, 16384>& space, absl::string_view* piece) {
   parser.get().body().data = space.data();
   parser.get().body().size = space.size();
@@ -71,8 +75,8 @@ boost::asio::awaitable<error_code> ReadSome(boost::beast::tcp_stream& stream, bo
   co_return error;
 }
 
-boost::asio::awaitable<void> ReadError(boost::beast::tcp_stream& stream, boost::beast::flat_buffer& buffer, Parser& parser,
-                                       Measurement* m) {
+template <typename Stream>
+boost::asio::awaitable<void> ReadError(Stream& stream, boost::beast::flat_buffer& buffer, Parser& parser, Measurement* m) {
   std::string body;
   std::array<char, 16384> space;
   while (!parser.is_done() && body.size() < kMaxErrorBody) {
@@ -83,8 +87,8 @@ boost::asio::awaitable<void> ReadError(boost::beast::tcp_stream& stream, boost::
   m->status = absl::UnavailableError(ErrorText(body));
 }
 
-boost::asio::awaitable<void> ReadStream(boost::beast::tcp_stream& stream, boost::beast::flat_buffer& buffer, Parser& parser,
-                                        Measurement* m) {
+template <typename Stream>
+boost::asio::awaitable<void> ReadStream(Stream& stream, boost::beast::flat_buffer& buffer, Parser& parser, Measurement* m) {
   SseParser events;
   std::vector<std::string> ready;
   std::array<char, 16384> space;
@@ -104,13 +108,8 @@ boost::asio::awaitable<void> ReadStream(boost::beast::tcp_stream& stream, boost:
   if (!done && m->status.ok()) m->status = absl::DataLossError("the stream ended without [DONE]");
 }
 
-boost::asio::awaitable<void> Exchange(const Server& server, boost::beast::tcp_stream& stream, std::string body, Measurement* m) {
-  auto [connect_error, endpoint] = co_await stream.async_connect(server.endpoints, kAwait);
-  if (connect_error) {
-    m->status = Failed(connect_error, "connecting");
-    co_return;
-  }
-  stream.socket().set_option(boost::asio::ip::tcp::no_delay(true));
+template <typename Stream>
+boost::asio::awaitable<void> Exchange(const Server& server, Stream& stream, std::string body, Measurement* m) {
   http::request<http::string_body> request(http::verb::post, RequestPath(server), 11);
   request.set(http::field::host, server.host);
   request.set(http::field::content_type, "application/json");
@@ -137,6 +136,33 @@ boost::asio::awaitable<void> Exchange(const Server& server, boost::beast::tcp_st
     co_await ReadStream(stream, buffer, parser, m);
   } else {
     co_await ReadError(stream, buffer, parser, m);
+  }
+}
+
+boost::asio::awaitable<void> ExchangeByTls(const Server& server, boost::beast::tcp_stream& stream, std::string body, Measurement* m) {
+  SSL_CTX_up_ref(server.tls->native());
+  boost::asio::ssl::context context(server.tls->native());  // Takes a reference.
+  boost::asio::ssl::stream<boost::beast::tcp_stream&> tls(stream, context);
+  TlsContext::ExpectHost(tls.native_handle(), server.name);
+  auto [error] = co_await tls.async_handshake(boost::asio::ssl::stream_base::client, kAwait);
+  if (error) {
+    m->status = Failed(error, "TLS");
+    co_return;
+  }
+  co_await Exchange(server, tls, std::move(body), m);
+}
+
+boost::asio::awaitable<void> Connect(const Server& server, boost::beast::tcp_stream& stream, std::string body, Measurement* m) {
+  auto [error, endpoint] = co_await stream.async_connect(server.endpoints, kAwait);
+  if (error) {
+    m->status = Failed(error, "connecting");
+    co_return;
+  }
+  stream.socket().set_option(boost::asio::ip::tcp::no_delay(true));
+  if (server.tls != nullptr) {
+    co_await ExchangeByTls(server, stream, std::move(body), m);
+  } else {
+    co_await Exchange(server, stream, std::move(body), m);
   }
 }
 
@@ -219,7 +245,7 @@ boost::asio::awaitable<Measurement> StreamRequest(const Server& server, std::str
   const OpenStream entry(open, &stream);
   stream.expires_after(absl::ToChronoNanoseconds(server.timeout));
   m.sent = Clock::Real()->Now();
-  co_await Exchange(server, stream, std::move(body), &m);
+  co_await Connect(server, stream, std::move(body), &m);
   m.ended = Clock::Real()->Now();
   if (m.output_tokens == 0) m.output_tokens = static_cast<int>(m.pieces.size());
   co_return m;

@@ -6,6 +6,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,17 @@
 #include "deploy/bench/measurement.h"
 #include "deploy/bench/workload.h"
 
+namespace baton {
+class TlsContext;
+}
+
 namespace baton::bench {
 
 // Where requests go, and what they have in common.
 struct Server {
   std::string host;  // For the Host header.
+  std::string name;  // That its certificate has to be for.
+  std::shared_ptr<const TlsContext> tls;  // Null: http.
   std::vector<boost::asio::ip::tcp::endpoint> endpoints;  // The first that answers is used.
   std::string base_path;  // "/v1"
   std::string model;

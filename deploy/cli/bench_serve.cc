@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
@@ -13,8 +14,9 @@
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
 #include "deploy/cli/interrupt.h"
+#include "deploy/cli/tls.h"
 
-ABSL_FLAG(std::string, url, "http://127.0.0.1:8000", "The server: http://HOST:PORT, or http://HOST:PORT/PATH where its API is not under /v1.");
+ABSL_FLAG(std::string, url, "http://127.0.0.1:8000", "The server: http://HOST:PORT or https://HOST:PORT, with /PATH where its API is not under /v1.");
 ABSL_FLAG(std::string, request_model, "", "Model name in the requests; empty asks the server for its first.");
 ABSL_FLAG(std::string, api_key_env, "OPENAI_API_KEY", "Environment variable with the key, if the server wants one.");
 ABSL_FLAG(std::string, prompt_kind, "ids", "How prompts are sent: ids (of exact length), text, or chat.");
@@ -64,6 +66,9 @@ absl::StatusOr<LoadOptions> ReadFlags(const ConfigResult& config) {
                       .temperature = absl::GetFlag(FLAGS_temperature),
                       .timeout = absl::GetFlag(FLAGS_timeout)};
   if (const char* key = std::getenv(absl::GetFlag(FLAGS_api_key_env).c_str())) options.api_key = key;
+  if (absl::StartsWith(options.url, "https://")) {
+    BATON_ASSIGN_OR_RETURN(options.tls, HttpsContext());
+  }
   bench::WorkloadOptions& workload = options.workload;
   BATON_RETURN_IF_ERROR(ReadChoice("--arrival", absl::GetFlag(FLAGS_arrival),
                                    {{"closed", Arrival::kClosed}, {"constant", Arrival::kConstant}, {"poisson", Arrival::kPoisson}},
@@ -147,7 +152,7 @@ Command BenchServeCommand() {
                            "  baton bench serve --arrival poisson --request-rate 2 --duration 60s --num-requests 0\n"
                            "  baton bench serve --profile long-document-short-summary --num-requests 20\n"
                            "  baton bench serve --num-requests 0 --duration 48s --burst-tokens 1500 --burst-after 24s\n",
-               .groups = {{"Server", {"url", "request_model", "api_key_env", "timeout"}},
+               .groups = {{"Server", {"url", "request_model", "api_key_env", "timeout", "ca", "cert", "key"}},
                           {"Load", {"arrival", "request_rate", "concurrency", "num_requests", "duration"}},
                           {"Prompts", {"profile", "prompt_kind", "input_tokens", "output_tokens", "spread", "prefix_tokens", "num_prefixes",
                                        "turns", "vocab_size", "temperature", "seed"}},

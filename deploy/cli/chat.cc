@@ -16,6 +16,7 @@
 #include "deploy/cli/request.h"
 #include "deploy/cli/router_client.h"
 #include "deploy/cli/terminal.h"
+#include "deploy/cli/tls.h"
 
 namespace baton::cli {
 namespace {
@@ -28,9 +29,9 @@ constexpr char kChatHelp[] =
 
 class Chat {
  public:
-  Chat(const v1::GenerateRequest& request, const std::string& api_key, InterruptWatch* interrupts)
+  Chat(const v1::GenerateRequest& request, const RouterAccess& access, InterruptWatch* interrupts)
       : request_(request),
-        client_(absl::GetFlag(FLAGS_router), api_key),
+        client_(absl::GetFlag(FLAGS_router), access),
         interrupts_(interrupts),
         interactive_(isatty(STDIN_FILENO) == 1),
         color_(UseColor(STDERR_FILENO)) {
@@ -127,10 +128,10 @@ int RunChat(const ConfigResult& config) {
   v1::GenerateRequest request;
   absl::Status status = SetSampling(config, &request);
   if (status.ok()) status = CheckAddress("--router", absl::GetFlag(FLAGS_router));
-  const auto api_key = ApiKey();
-  if (status.ok()) status = api_key.status();
+  const auto access = AccessFromFlags();
+  if (status.ok()) status = access.status();
   if (!status.ok()) return Fail("chat", status, /*json=*/false, kExitUsage);
-  return Chat(request, *api_key, &interrupts).Run();
+  return Chat(request, *access, &interrupts).Run();
 }
 
 }  // namespace
@@ -144,6 +145,7 @@ Command ChatCommand() {
                            "  baton chat --router 10.0.0.1:9000 --system 'Answer in one sentence.' --temperature 0.7\n"
                            "  echo 'Why is the sky blue?' | baton chat\n",
                .groups = {{"Request", {"router", "api_key_file", "model", "system", "timeout", "cache_salt"}},
+                          {"TLS", ClientTlsFlags()},
                           AnswerFlags(),
                           SamplingFlags(),
                           {"Output", {"timeline"}}},

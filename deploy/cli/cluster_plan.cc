@@ -36,6 +36,7 @@ ChildSpec Router(const ClusterPlan& plan) {
                "--http=" + plan.http,
                "--status=" + plan.status,
                "--disaggregate=" + (plan.disaggregate.empty() ? fallback : plan.disaggregate)};
+  if (!plan.registry.empty()) spec.argv.push_back("--registry=" + plan.registry);
   AppendOptions(plan, "router", &spec.argv);
   spec.argv.insert(spec.argv.end(), plan.router_flags.begin(), plan.router_flags.end());
   return spec;
@@ -51,7 +52,7 @@ ChildSpec Worker(const ClusterPlan& plan, const std::string& role, int number) {
                "--id=" + id,
                "--listen=127.0.0.1:0",
                "--status=127.0.0.1:0",
-               "--router=" + ReachableAddress(plan.grpc),
+               "--router=" + ReachableAddress(plan.registry.empty() ? plan.grpc : plan.registry),
                // The workers share this machine's memory; each alone would take half of it.
                absl::StrFormat("--kv-memory-share=%.4g", 0.5 / (NumPrefill(plan) + plan.num_decode))};
   AppendOptions(plan, role, &spec.argv);
@@ -87,10 +88,13 @@ absl::Status CheckCount(absl::string_view flag, int value, int low) {
 
 const std::vector<std::string>& ForwardedTo(absl::string_view program) {
   static const auto* const router =
-      new std::vector<std::string>{"served_model_name", "api_keys", "insecure", "max_request_bytes", "grace", "log_level", "log_format"};
+      new std::vector<std::string>{"served_model_name", "api_keys", "insecure", "max_request_bytes", "grace", "log_level", "log_format",
+                                   "tls_cert", "tls_key", "tls_client_ca", "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca",
+                                   "cluster_tls_name"};
   static const auto* const worker = new std::vector<std::string>{
       "served_model_name", "api_key_file", "transport", "device", "threads",  "isa",   "activations", "kv_memory", "max_context",
-      "kv_dtype",          "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format"};
+      "kv_dtype",          "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format",
+      "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca", "cluster_tls_name"};
   return program == "router" ? *router : *worker;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "deploy/cli/router_client.h"
 #include "deploy/cli/supervisor.h"
 
 namespace baton::cli {
@@ -18,8 +19,9 @@ struct ClusterPlan {
   std::string model;
   int num_prefill = 1;
   int num_decode = 1;
-  std::string api_key;             // To ask the router how far it is; empty: it wants none.
+  RouterAccess access;             // To ask the router how far it is.
   std::string grpc, http, status;  // The router's addresses, ports known; http may be empty.
+  std::string registry;            // Where workers register; empty: at grpc.
   bool local_prefill = false;
   std::string disaggregate;        // Empty: always, or never with local_prefill.
   // Options that a person set, by flag name (underscores), as text. ForwardedTo says who understands which.

@@ -20,13 +20,13 @@
 #include "common/base/memory.h"
 #include "common/base/quantity.h"
 #include "common/base/thread.h"
-#include "common/http/http_client.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/cluster_text.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
 #include "deploy/cli/router_client.h"
 #include "deploy/cli/secrets.h"
+#include "deploy/cli/tls.h"
 
 extern char** environ;
 
@@ -84,9 +84,9 @@ std::string Variables() {
 
 // What the programs of the cluster say of themselves: the router's list, then each worker's own pages.
 void AddCluster(const std::string& router, absl::Duration timeout, std::string* report) {
-  const auto api_key = ApiKey();
-  if (!api_key.ok()) Section("API key", api_key.status().ToString(), report);
-  RouterClient client(router, api_key.value_or(""));
+  const auto access = AccessFromFlags();
+  if (!access.ok()) Section("access", access.status().ToString(), report);
+  RouterClient client(router, access.value_or(RouterAccess()));
   const auto cluster = client.GetCluster(timeout);
   if (!cluster.ok()) return Section(absl::StrCat("cluster at ", router), cluster.status().ToString(), report);
   Section(absl::StrCat("cluster at ", router), ClusterText(*cluster, false), report);
@@ -97,8 +97,8 @@ void AddCluster(const std::string& router, absl::Duration timeout, std::string* 
   }
   for (const std::string& address : addresses) {
     for (const char* page : {"/health", "/ready", "/metrics"}) {
-      const auto response = HttpGet(address, page, timeout);
-      Section(absl::StrCat("http://", address, page), response.ok() ? response->body : response.status().ToString(), report);
+      const auto response = GetStatusPage(address, page, timeout);
+      Section(absl::StrCat(absl::StartsWith(address, "https://") ? "" : "http://", address, page), response.ok() ? response->body : response.status().ToString(), report);
     }
   }
 }
@@ -150,7 +150,8 @@ Command DoctorCommand() {
                           "passwords and tokens are removed; look it over all the same before you send it.",
                .examples = "  baton doctor > report.txt\n"
                            "  baton doctor --router 10.0.0.1:9000 --processes 10.0.0.1:9100 > report.txt\n",
-               .groups = {{"Where to look", {"router", "api_key_file", "processes", "config_folder", "log_lines", "timeout"}}}},
+               .groups = {{"Where to look", {"router", "api_key_file", "processes", "config_folder", "log_lines", "timeout"}},
+                          {"TLS", ClientTlsFlags()}}},
       .run = RunDoctor,
   };
 }

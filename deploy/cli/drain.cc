@@ -14,6 +14,7 @@
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
 #include "deploy/cli/router_client.h"
+#include "deploy/cli/tls.h"
 
 namespace baton::cli {
 namespace {
@@ -44,10 +45,10 @@ int RunDrain(const ConfigResult& config) {
   const bool json = absl::GetFlag(FLAGS_json);
   absl::Status status = CheckAddress("--router", absl::GetFlag(FLAGS_router));
   if (config.positional.empty()) status = absl::InvalidArgumentError("which worker? `baton status` lists them");
-  const auto api_key = ApiKey();
-  if (status.ok()) status = api_key.status();
+  const auto access = AccessFromFlags();
+  if (status.ok()) status = access.status();
   if (!status.ok()) return Fail("drain", status, json, kExitUsage);
-  RouterClient client(absl::GetFlag(FLAGS_router), *api_key);
+  RouterClient client(absl::GetFlag(FLAGS_router), *access);
   const MonotonicTime deadline = Clock::Real()->Now() + absl::GetFlag(FLAGS_timeout);
   for (const std::string& worker : config.positional) {
     status = client.DrainWorker(worker, absl::Seconds(10));
@@ -73,7 +74,8 @@ Command DrainCommand() {
                           "loses nothing. Where the router asks for keys, one of role admin is needed.",
                .usage = "baton drain WORKER... [flags]",
                .examples = "  baton drain d-1\n  baton drain d-1 d-2 --router 10.0.0.1:9000 --timeout 60s\n",
-               .groups = {{"Request", {"router", "api_key_file", "timeout"}}, {"Output", {"json"}}},
+               .groups = {{"Request", {"router", "api_key_file", "timeout"}},
+                          {"TLS", ClientTlsFlags()}, {"Output", {"json"}}},
                .allow_positional = true},
       .run = RunDrain,
   };

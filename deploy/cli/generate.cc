@@ -13,6 +13,7 @@
 #include "deploy/cli/request.h"
 #include "deploy/cli/router_client.h"
 #include "deploy/cli/terminal.h"
+#include "deploy/cli/tls.h"
 
 namespace baton::cli {
 namespace {
@@ -32,14 +33,14 @@ int RunGenerate(const ConfigResult& config) {
   absl::Status status = SetPrompt(config, &request);
   if (status.ok()) status = SetSampling(config, &request);
   if (status.ok()) status = CheckAddress("--router", absl::GetFlag(FLAGS_router));
-  const auto api_key = ApiKey();
-  if (status.ok()) status = api_key.status();
+  const auto access = AccessFromFlags();
+  if (status.ok()) status = access.status();
   if (!status.ok()) return Fail("generate", status, json, kExitUsage);
 
   const bool stream = !json && absl::GetFlag(FLAGS_n) == 1;
   Answer answer;
   bool printed = true;
-  RouterClient client(absl::GetFlag(FLAGS_router), *api_key);
+  RouterClient client(absl::GetFlag(FLAGS_router), *access);
   status = client.Generate(request, absl::GetFlag(FLAGS_timeout), [&](const v1::GenerateResponse& response) {
     answer.Add(response);
     if (!stream) return;
@@ -76,6 +77,7 @@ Command GenerateCommand() {
                            "  cat letter.txt | baton generate --prompt - --seed 7 --stop $'\\n\\n'\n",
                .groups = {{"Prompt", {"prompt", "messages", "prompt_ids", "tools", "template_kwargs", "add_special_tokens"}},
                           {"Request", {"router", "api_key_file", "model", "timeout", "cache_salt", "priority", "request_id"}},
+                          {"TLS", ClientTlsFlags()},
                           answer,
                           SamplingFlags(),
                           {"Output", {"json", "timeline"}}},

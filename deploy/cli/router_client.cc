@@ -23,11 +23,11 @@ void Prepare(absl::Duration timeout, const std::string& api_key, grpc::ClientCon
 }
 
 // What the call ended with, in words that help the person at the terminal.
-absl::Status Explain(const grpc::Status& status, const grpc::ClientContext& context, const std::string& address) {
+absl::Status Explain(const grpc::Status& status, const grpc::ClientContext& context, const std::string& address, bool tls) {
   absl::Status result = FromGrpcStatus(status);
   if (result.ok()) return result;
   if (result.code() == absl::StatusCode::kUnavailable && absl::StrContains(result.message(), "failed to connect")) {
-    return absl::UnavailableError(absl::StrCat("no router answers at ", address, " (--router): ", result.message()));
+    return absl::UnavailableError(absl::StrCat("no router answers at ", address, " (--router)", tls ? " by TLS" : ", or it wants TLS (--tls)", ": ", result.message()));
   }
   const auto& metadata = context.GetServerTrailingMetadata();
   if (const auto found = metadata.find("retry-after-ms"); found != metadata.end()) {
@@ -46,9 +46,9 @@ struct RouterClient::State {
   grpc::ClientContext* running ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
-RouterClient::RouterClient(std::string address, std::string api_key)
-    : address_(std::move(address)), api_key_(std::move(api_key)), state_(std::make_unique<State>()) {
-  state_->stub = v1::Generation::NewStub(CreateChannel(address_));
+RouterClient::RouterClient(std::string address, RouterAccess access)
+    : address_(std::move(address)), access_(std::move(access)), state_(std::make_unique<State>()) {
+  state_->stub = v1::Generation::NewStub(CreateChannel(address_, access_.tls));
 }
 
 RouterClient::~RouterClient() = default;
@@ -56,7 +56,7 @@ RouterClient::~RouterClient() = default;
 absl::Status RouterClient::Generate(const v1::GenerateRequest& request, absl::Duration timeout,
                                     const std::function<void(const v1::GenerateResponse&)>& on_message) {
   grpc::ClientContext context;
-  Prepare(timeout, api_key_, &context);
+  Prepare(timeout, access_.api_key, &context);
   const auto reader = state_->stub->Generate(&context, request);
   {
     MutexLock lock(&state_->mutex);
@@ -68,7 +68,7 @@ absl::Status RouterClient::Generate(const v1::GenerateRequest& request, absl::Du
     MutexLock lock(&state_->mutex);
     state_->running = nullptr;
   }
-  return Explain(reader->Finish(), context, address_);
+  return Explain(reader->Finish(), context, address_, access_.tls != nullptr);
 }
 
 void RouterClient::Cancel() {
@@ -78,20 +78,20 @@ void RouterClient::Cancel() {
 
 absl::StatusOr<v1::GetClusterResponse> RouterClient::GetCluster(absl::Duration timeout) {
   grpc::ClientContext context;
-  Prepare(timeout, api_key_, &context);
+  Prepare(timeout, access_.api_key, &context);
   v1::GetClusterResponse response;
-  const absl::Status status = Explain(state_->stub->GetCluster(&context, v1::GetClusterRequest(), &response), context, address_);
+  const absl::Status status = Explain(state_->stub->GetCluster(&context, v1::GetClusterRequest(), &response), context, address_, access_.tls != nullptr);
   if (!status.ok()) return status;
   return response;
 }
 
 absl::Status RouterClient::DrainWorker(const std::string& worker, absl::Duration timeout) {
   grpc::ClientContext context;
-  Prepare(timeout, api_key_, &context);
+  Prepare(timeout, access_.api_key, &context);
   v1::DrainWorkerRequest request;
   request.set_worker(worker);
   v1::DrainWorkerResponse response;
-  return Explain(state_->stub->DrainWorker(&context, request, &response), context, address_);
+  return Explain(state_->stub->DrainWorker(&context, request, &response), context, address_, access_.tls != nullptr);
 }
 
 }  // namespace baton::cli

@@ -11,13 +11,23 @@
 #include "absl/time/time.h"
 #include "baton/v1/generation.pb.h"
 
+namespace baton {
+class RpcTls;
+}
+
 namespace baton::cli {
+
+// What a router wants of its clients.
+struct RouterAccess {
+  std::string api_key;                // Empty: none.
+  std::shared_ptr<const RpcTls> tls;  // Null: in the clear.
+};
 
 // A client of one router. Calls block; Cancel may come from any thread.
 class RouterClient {
  public:
-  // Connects at the first call. `address` is HOST:PORT; `api_key`: that the router wants; empty: none.
-  explicit RouterClient(std::string address, std::string api_key = "");
+  // Connects at the first call. `address` is HOST:PORT.
+  explicit RouterClient(std::string address, RouterAccess access = {});
   ~RouterClient();
 
   // Calls `on_message` for each message as it comes. Once at a time.
@@ -35,7 +45,8 @@ class RouterClient {
 
  private:
   struct State;
-  const std::string address_, api_key_;
+  const std::string address_;
+  const RouterAccess access_;
   const std::unique_ptr<State> state_;
 };
 

@@ -11,11 +11,16 @@
 #include "common/base/logging.h"
 #include "common/base/shutdown_signals.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/cluster_tls.h"
 #include "deploy/cli/cluster_plan.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
 #include "deploy/cli/router_client.h"
 #include "deploy/cli/supervisor.h"
+#include "deploy/cli/tls.h"
+
+ABSL_DECLARE_FLAG(std::string, tls_cert);
+ABSL_DECLARE_FLAG(std::string, cluster_tls_cert);
 
 namespace baton::cli {
 namespace {
@@ -42,7 +47,10 @@ absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
   const auto api_key = ApiKey();
   // A wrong argument, whatever is wrong with the file: nothing has been tried.
   if (!api_key.ok()) return absl::InvalidArgumentError(api_key.status().message());
-  plan.api_key = *api_key;
+  plan.access.api_key = *api_key;
+  if (!absl::GetFlag(FLAGS_tls_cert).empty()) {
+    BATON_ASSIGN_OR_RETURN(plan.access.tls, OwnRouterTls());
+  }
   plan.num_prefill = absl::GetFlag(FLAGS_prefill);
   plan.num_decode = absl::GetFlag(FLAGS_decode);
   plan.local_prefill = absl::GetFlag(FLAGS_local_prefill);
@@ -53,6 +61,9 @@ absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
     BATON_ASSIGN_OR_RETURN(plan.http, WithFreePort("--http", plan.http));
   }
   BATON_ASSIGN_OR_RETURN(plan.status, WithFreePort("--status", absl::GetFlag(FLAGS_status)));
+  if (plan.access.tls != nullptr || !absl::GetFlag(FLAGS_cluster_tls_cert).empty()) {
+    BATON_ASSIGN_OR_RETURN(plan.registry, WithFreePort("--registry", "127.0.0.1:0"));
+  }
   plan.router_flags = absl::StrSplit(absl::GetFlag(FLAGS_router_flags), ' ', absl::SkipEmpty());
   plan.prefill_flags = absl::StrSplit(absl::GetFlag(FLAGS_prefill_flags), ' ', absl::SkipEmpty());
   plan.decode_flags = absl::StrSplit(absl::GetFlag(FLAGS_decode_flags), ' ', absl::SkipEmpty());
@@ -135,7 +146,7 @@ class Serving {
       if (supervisor_.draining()) return absl::OkStatus();
       if (supervisor_.failure()) return absl::AbortedError(*supervisor_.failure());
       // A new connection each time: one that was refused before would wait longer each time to try again.
-      RouterClient client(ReachableAddress(plan_.grpc), plan_.api_key);
+      RouterClient client(ReachableAddress(plan_.grpc), plan_.access);
       if (const auto cluster = client.GetCluster(absl::Milliseconds(500)); cluster.ok()) {
         missing = Missing(*cluster);
         if (missing.empty()) {
@@ -199,6 +210,8 @@ int RunServe(const ConfigResult& config) {
 }  // namespace
 
 Command ServeCommand() {
+  std::vector<std::string> tls = {"tls_cert", "tls_key", "tls_client_ca", "cert", "key"};
+  for (std::string& name : ClusterTlsFlags()) tls.push_back(std::move(name));
   return {
       .name = "serve",
       .summary = "start a cluster on this machine and keep it running",
@@ -210,6 +223,7 @@ Command ServeCommand() {
                            "  baton serve --model folder/ --prefill 2 --decode 1 --threads 4 --kv-memory 2G\n",
                .groups = {{"Cluster", {"model", "prefill", "decode", "local_prefill", "disaggregate", "served_model_name"}},
                           {"Addresses", {"grpc", "http", "status", "api_keys", "api_key_file", "insecure", "transport"}},
+                          {"TLS", tls},
                           {"Workers", {"threads", "kv_memory", "max_context", "kv_dtype", "prefix_cache", "cache_dir",
                                        "device", "isa", "activations", "chunk_tokens", "max_running"}},
                           {"Router", {"max_request_bytes"}},

@@ -9,19 +9,19 @@
 #include "absl/strings/str_join.h"
 #include "common/base/host_port.h"
 #include "common/base/json.h"
-#include "common/http/http_client.h"
 #include "deploy/cli/cluster_text.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
 #include "deploy/cli/router_client.h"
 #include "deploy/cli/terminal.h"
+#include "deploy/cli/tls.h"
 
 namespace baton::cli {
 namespace {
 
 // Of one process, by its status address.
 int RunProcessStatus(const std::string& address, bool json) {
-  const auto response = HttpGet(address, "/ready", std::min(absl::GetFlag(FLAGS_timeout), absl::Seconds(5)));
+  const auto response = GetStatusPage(address, "/ready", std::min(absl::GetFlag(FLAGS_timeout), absl::Seconds(5)));
   if (!response.ok()) return Fail("status", response.status(), json);
   const bool ready = response->status == 200;
   const auto body = ParseJson(response->body);
@@ -41,9 +41,9 @@ int RunStatus(const ConfigResult& config) {
   if (const absl::Status status = CheckAddress("--router", absl::GetFlag(FLAGS_router)); !status.ok()) {
     return Fail("status", status, json, kExitUsage);
   }
-  const auto api_key = ApiKey();
-  if (!api_key.ok()) return Fail("status", api_key.status(), json, kExitUsage);
-  RouterClient client(absl::GetFlag(FLAGS_router), *api_key);
+  const auto access = AccessFromFlags();
+  if (!access.ok()) return Fail("status", access.status(), json, kExitUsage);
+  RouterClient client(absl::GetFlag(FLAGS_router), *access);
   const auto cluster = client.GetCluster(std::min(absl::GetFlag(FLAGS_timeout), absl::Seconds(10)));
   if (!cluster.ok()) return Fail("status", cluster.status(), json);
   const std::string text = json ? DumpJson(ClusterJson(*cluster)) + "\n" : ClusterText(*cluster, UseColor(STDOUT_FILENO));
@@ -60,7 +60,8 @@ Command StatusCommand() {
                           "one process is ready: exit code 0 if it is (a health check).",
                .examples = "  baton status\n  baton status --router 10.0.0.1:9000 --json\n"
                            "  baton status --status 10.0.0.2:9101\n",
-               .groups = {{"Request", {"router", "api_key_file", "status", "timeout"}}, {"Output", {"json"}}}},
+               .groups = {{"Request", {"router", "api_key_file", "status", "timeout"}},
+                          {"TLS", ClientTlsFlags()}, {"Output", {"json"}}}},
       .run = RunStatus,
   };
 }

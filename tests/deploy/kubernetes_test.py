@@ -15,7 +15,7 @@ import kubernetes_validate  # noqa: E402  (one of the tools)
 import yaml  # noqa: E402
 
 FOLDER = os.path.join(support.DEPLOY, "kubernetes")
-OVERLAYS = ("gpu", "tls", "hpa", "keda")
+OVERLAYS = ("gpu", "tls", "mtls", "hpa", "keda")
 VERSIONS = ("1.31", "1.34")  # Oldest with a preStop sleep by default, and a current one.
 
 
@@ -88,6 +88,8 @@ class SchemaTest(unittest.TestCase):
                 self.assertEqual(limits.get("nvidia.com/gpu"), "1" if target == "overlays/gpu" else None)
             if target == "overlays/gpu":
                 self.assertTrue(all(d["spec"]["template"]["spec"]["containers"][0]["image"].endswith("-cuda") for d in deployments.values()))
+            if target == "overlays/mtls":
+                self.check_mutual_tls(deployments)
             if target == "overlays/tls":
                 self.assertEqual(of_kind(rendered, "Ingress")["baton"]["spec"]["tls"][0]["secretName"], "baton-tls")
             # No label of ours in selectors of pods that are not ours.
@@ -98,11 +100,30 @@ class SchemaTest(unittest.TestCase):
                         if "namespaceSelector" in peer:
                             self.assertNotIn("app.kubernetes.io/name", labels)
 
+    def check_mutual_tls(self, deployments):
+        for name, deployment in deployments.items():
+            pod = deployment["spec"]["template"]["spec"]
+            container = pod["containers"][0]
+            variables = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+            self.assertEqual(variables["BATON_CLUSTER_TLS_NAME"], "node.baton")
+            (mount,) = (m for m in container["volumeMounts"] if m["name"] == "cluster-tls")
+            (volume,) = (v for v in pod["volumes"] if v["name"] == "cluster-tls")
+            self.assertEqual(volume["secret"]["secretName"], "baton-cluster-tls")
+            for part in ("CERT", "KEY", "CA"):
+                self.assertEqual(os.path.dirname(variables[f"BATON_CLUSTER_TLS_{part}"]), mount["mountPath"])
+            if name == "baton-router":
+                port = {entry["name"]: entry["containerPort"] for entry in container["ports"]}["workers"]
+                self.assertEqual(variables["BATON_REGISTRY"], f"0.0.0.0:{port}")
+            else:
+                self.assertIn("--router=baton-routers:9002", container["args"])
+                self.assertEqual(variables["BATON_INSECURE"], "false")
+
     def check_pods(self, rendered):
         for name, deployment in of_kind(rendered, "Deployment").items():
             pod = deployment["spec"]["template"]["spec"]
             container = pod["containers"][0]
-            variables = {entry["name"]: entry["value"] for entry in container.get("env", []) if "value" in entry}
+            variables = {entry["name"]: entry["value"].replace("/etc/baton/cluster-tls", support.certificates())
+                         for entry in container.get("env", []) if "value" in entry}
             arguments = [argument.replace("$(POD_NAME)", "pod-1").replace("$(POD_IP)", "10.0.0.9") for argument in container["args"]
                          if not argument.startswith("--model=")]
             self.assertIsNone(programs.problem(container["command"][0], arguments, variables), name)

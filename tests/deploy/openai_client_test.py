@@ -3,6 +3,7 @@
 """OpenAI's own Python client against a cluster that asks for keys: answers, streams, errors, and who may not."""
 import os
 import shutil
+import ssl
 import tempfile
 import unittest
 
@@ -109,6 +110,31 @@ class OpenAiClientTest(unittest.TestCase):
             for key in (_CLIENT_KEY, _WORKER_KEY, "nobody-0123456789"):
                 self.assertNotIn(key, process.output())
         self.assertIn("key=alice", self.router.output())
+
+
+class HttpsTest(unittest.TestCase):
+    def test_by_tls(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        files = support.certificates()
+        registry = f"127.0.0.1:{cluster.free_ports(1)[0]}"
+        secure = self.enterContext(cluster.Cluster(folder, support.tiny_model(folder), [
+            f"--tls-cert={files}/tls.crt", f"--tls-key={files}/tls.key", f"--registry={registry}"]))
+        secure.start_router("router")
+        secure.grpc["router"] = registry  # For the workers.
+        secure.start_worker("prefill-1", "prefill")
+        secure.start_worker("decode-1", "decode")
+        secure.wait_ready("router")
+        url = f"https://{secure.http['router']}/v1"
+        trust = ssl.create_default_context(cafile=f"{files}/ca.crt")
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=support.PATIENCE,
+                           http_client=openai.DefaultHttpxClient(verify=trust)) as client:
+            whole = client.chat.completions.create(model="tiny", messages=_CHAT, max_completion_tokens=8, temperature=0)
+            chunks = list(client.chat.completions.create(model="tiny", messages=_CHAT, max_completion_tokens=8, temperature=0, stream=True))
+        self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks), whole.choices[0].message.content)
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=support.PATIENCE) as stranger:
+            with self.assertRaises(openai.APIConnectionError):
+                stranger.models.list()
 
 
 if __name__ == "__main__":

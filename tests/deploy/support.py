@@ -2,8 +2,10 @@
 """What the tests of deploy/ share: paths, skipping, waiting."""
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 SOURCE = os.environ.get("BATON_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -57,6 +59,24 @@ def tiny_model(folder):
     if result.returncode != 0:
         raise AssertionError(f"write_tiny_model: {result.stderr}")
     return path
+
+
+def certificates():
+    """A folder with tls.crt, tls.key and ca.crt, of a server at 127.0.0.1 that is its own CA."""
+    folder = os.path.join(BUILD, "tests", "certificates")
+    if not os.path.isdir(folder):
+        made = tempfile.mkdtemp(dir=os.path.join(BUILD, "tests"))
+        cert = os.path.join(made, "tls.crt")
+        result = run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650",
+                      "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", os.path.join(made, "tls.key"), "-out", cert])
+        if result.returncode != 0:
+            raise AssertionError(f"openssl: {result.stderr}")
+        shutil.copy(cert, os.path.join(made, "ca.crt"))
+        try:
+            os.rename(made, folder)
+        except OSError:  # Another test was quicker.
+            shutil.rmtree(made)
+    return folder
 
 
 def tools():

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -71,13 +72,15 @@ Finished RunBaton(const std::vector<std::string>& args) {
   return finished;
 }
 
-absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const std::string& model, const std::vector<std::string>& flags) {
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const std::string& model, const std::vector<std::string>& flags,
+                                                                   cli::RouterAccess access) {
   std::vector<std::string> argv = {kBaton,    "serve",       "--model=" + model, "--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
                                    "--threads=2", "--kv-memory=64MiB", absl::StrCat("--start-timeout=", absl::FormatDuration(kPatience)),
                                    // A slow worker is not a lost one.
                                    absl::StrCat("--router-flags=--heartbeat=", 500 * kSlowness, "ms")};
   argv.insert(argv.end(), flags.begin(), flags.end());
   auto cluster = std::unique_ptr<LocalCluster>(new LocalCluster);
+  cluster->access_ = std::move(access);
   LocalCluster* const self = cluster.get();
   self->thread_ = Thread("cluster", [self, argv] { self->Run(argv); });
   const bool ready = Eventually([self] {
@@ -147,7 +150,7 @@ bool LocalCluster::ReadAddresses() {
 }
 
 absl::StatusOr<cli::Answer> LocalCluster::Generate(const v1::GenerateRequest& request) const {
-  cli::RouterClient client(grpc_);
+  cli::RouterClient client(grpc_, access_);
   cli::Answer answer;
   BATON_RETURN_IF_ERROR(
       client.Generate(request, kPatience, [&answer](const v1::GenerateResponse& response) { answer.Add(response); }));
@@ -155,7 +158,7 @@ absl::StatusOr<cli::Answer> LocalCluster::Generate(const v1::GenerateRequest& re
 }
 
 absl::StatusOr<v1::Worker> LocalCluster::Worker(const std::string& id) const {
-  cli::RouterClient client(grpc_);
+  cli::RouterClient client(grpc_, access_);
   BATON_ASSIGN_OR_RETURN(const v1::GetClusterResponse cluster, client.GetCluster(absl::Seconds(5)));
   for (const v1::Worker& worker : cluster.workers()) {
     if (worker.id() == id) return worker;
@@ -164,7 +167,7 @@ absl::StatusOr<v1::Worker> LocalCluster::Worker(const std::string& id) const {
 }
 
 bool LocalCluster::Idle() const {
-  cli::RouterClient client(grpc_);
+  cli::RouterClient client(grpc_, access_);
   const auto cluster = client.GetCluster(absl::Seconds(5));
   if (!cluster.ok() || cluster->workers().empty()) return false;
   for (const v1::Worker& worker : cluster->workers()) {

@@ -40,8 +40,10 @@ Finished RunBaton(const std::vector<std::string>& args);
 class LocalCluster {
  public:
   // Serves `model` with `flags` more, on ports of its own, and waits until it says that it is ready. Two compute threads per
-  // worker and a small KV pool, unless `flags` say otherwise. The status carries what the cluster said.
-  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const std::string& model, const std::vector<std::string>& flags);
+  // worker and a small KV pool, unless `flags` say otherwise. The status carries what the cluster said. `access`: what its
+  // router wants of clients by `flags`.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const std::string& model, const std::vector<std::string>& flags,
+                                                             cli::RouterAccess access = {});
   // Ends what still runs. A failure of the test when that is not orderly, or when a process of the cluster, however it ended,
   // has written a sanitizer's report.
   ~LocalCluster();
@@ -79,6 +81,7 @@ class LocalCluster {
   pid_t pid_ ABSL_GUARDED_BY(mutex_) = -1;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::string grpc_, http_, status_;
+  cli::RouterAccess access_;
   Thread thread_;  // Starts the process and reads what it says; the kernel ends the process with this thread.
 };
 

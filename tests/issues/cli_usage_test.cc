@@ -14,10 +14,11 @@ using ::testing::Not;
 
 TEST(CliUsage, WrongValuesAreExitCodeTwo) {
   const std::string model = WriteTempFile("tiny.gguf", TinyModel().Build());
+  const std::string junk = WriteTempFile("junk.pem", "junk\n");
   const std::vector<std::string> serve = {"serve", "--model=" + model, "--grpc=127.0.0.1:0", "--http=", "--kv-memory=4MiB"};
   const struct {
     std::vector<std::string> args;
-    const char* message;
+    std::string message;
     bool serves = false;
   } cases[] = {
       {{"status", "--router=127.0.0.1:99999"}, "--router: address '127.0.0.1:99999'"},
@@ -36,10 +37,21 @@ TEST(CliUsage, WrongValuesAreExitCodeTwo) {
       {{"--router-flags=--policy=best"}, "route policy best is unknown", true},
       {{"--router-flags=--queue-timeout=-1s"}, "--queue-timeout -1s is negative", true},
       {{"--http=0.0.0.0:0"}, "can be reached from other machines", true},
-      {{"--grpc=0.0.0.0:0"}, "give --api-keys FILE, or --insecure", true},
+      {{"--grpc=0.0.0.0:0"}, "give --api-keys FILE, or --tls-client-ca FILE", true},
       {{"--api-keys=/nowhere/keys"}, "--api-keys /nowhere/keys: cannot be read", true},
       {{"--api-key-file=/nowhere/key"}, "--api-key-file /nowhere/key: cannot be read", true},
       {{"status", "--api-key-file=/nowhere/key"}, "--api-key-file /nowhere/key: cannot be read"},
+      {{"--tls-cert=/nowhere/c.pem", "--tls-key=/nowhere/k.pem"}, "--tls-cert /nowhere/c.pem: cannot be read", true},
+      {{"--tls-cert=" + junk, "--tls-key=" + junk}, "--tls-cert " + junk + ": holds no PEM certificate", true},
+      {{"--tls-cert=" + junk}, "is given without --tls-key", true},
+      {{"--tls-client-ca=" + junk}, "--tls-client-ca needs --tls-cert", true},
+      {{"--cluster-tls-cert=" + junk}, "--cluster-tls-key is missing", true},
+      {{"--cluster-tls-cert=/nowhere/c.pem", "--cluster-tls-key=x", "--cluster-tls-ca=x"}, "--cluster-tls-cert /nowhere/c.pem: cannot be read", true},
+      {{"--router-flags=--status-tls"}, "--status-tls needs --tls-cert", true},
+      {{"--router-flags=--registry=0.0.0.0:0"}, "--registry 0.0.0.0:0 can be reached from other machines", true},
+      {{"--decode-flags=--listen=0.0.0.0:0"}, "give --cluster-tls-cert, -key and -ca, or --insecure", true},
+      {{"status", "--ca=/nowhere/ca.pem"}, "--ca /nowhere/ca.pem: cannot be read"},
+      {{"generate", "--prompt=x", "--cert=/nowhere/c.pem"}, "--cert /nowhere/c.pem is given without --key"},
       {{"--router-flags=--max-preparing-bytes=1KiB"}, "--max-preparing-bytes 1024 is below --max-request-bytes 67108864", true},
       {{"--router-flags=--template-processes=0"}, "--template-processes 0 is below 1", true},
       {{"--prefill-flags=--advertise=here:99999"}, "--advertise: address 'here:99999'", true},

@@ -55,7 +55,7 @@ absl::StatusOr<LinkHello> GrpcKvLink::Open(const LinkHello& self, absl::Duration
            }},
       {.max_queued_messages = 1 << 16, .max_queued_bytes = 2 * options_.max_queued_bytes});
   // A channel of its own: one that was refused once waits long before it tries a restarted peer again.
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, internal::KvLinkReply> stub(CreateChannel(options_.address));
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, internal::KvLinkReply> stub(CreateChannel(options_.address, options_.tls));
   stub.PrepareBidiStreamingCall(stream_->context(), kMethod, {}, stream_->reactor());
   stream_->Start();
   internal::KvLinkRequest request;

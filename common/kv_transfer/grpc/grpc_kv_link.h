@@ -14,8 +14,11 @@
 
 namespace baton {
 
+class RpcTls;
+
 struct GrpcKvLinkOptions {
   std::string address;
+  std::shared_ptr<const RpcTls> tls;  // Null: in the clear.
   absl::Duration stall_timeout = absl::Seconds(10);
   size_t max_queued_bytes = 4 << 20;  // Frames in gRPC's hands and ours.
 };

@@ -11,14 +11,14 @@
 
 namespace baton {
 
-KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout) {
+KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout, std::shared_ptr<const RpcTls> tls) {
   switch (offer.kind) {
     case TransportKind::kInproc:
       return [offer](KvLink::Events events) { return std::make_unique<InprocKvLink>(offer.address, std::move(events)); };
     case TransportKind::kGrpc:
-      return [offer, stall_timeout](KvLink::Events events) {
-        return std::make_unique<GrpcKvLink>(GrpcKvLinkOptions{.address = offer.address, .stall_timeout = stall_timeout},
-                                            std::move(events));
+      return [offer, stall_timeout, tls](KvLink::Events events) {
+        return std::make_unique<GrpcKvLink>(
+            GrpcKvLinkOptions{.address = offer.address, .tls = tls, .stall_timeout = stall_timeout}, std::move(events));
       };
     case TransportKind::kShm:
       return [offer, stall_timeout](KvLink::Events events) {

@@ -2,13 +2,18 @@
 #ifndef BATON_COMMON_KV_TRANSFER_TRANSPORTS_MAKE_LINK_H_
 #define BATON_COMMON_KV_TRANSFER_TRANSPORTS_MAKE_LINK_H_
 
+#include <memory>
+
 #include "absl/time/time.h"
 #include "common/kv_transfer/link_sender.h"
 
 namespace baton {
 
+class RpcTls;
+
 // Makes links to the receiver that `offer` names. A peer that takes nothing for `stall_timeout` has stalled.
-KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout);
+// By grpc it is encrypted with `tls`, if that is not null; the other kinds never are.
+KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout, std::shared_ptr<const RpcTls> tls = nullptr);
 
 }  // namespace baton
 

@@ -56,6 +56,12 @@ class RawClient {
     return text;
   }
 
+  // What there is, at least a byte; empty at the end.
+  std::string ReadSome() {
+    if (received_.empty()) Receive();
+    return std::exchange(received_, "");
+  }
+
   // To the end of the stream. `reset` tells whether it ended by an error.
   std::string ReadAll(bool* reset = nullptr) {
     while (Receive()) {

@@ -31,7 +31,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
     const std::set<std::string> transport = {"common/base", "common/backend", "common/kv", "common/kv_transfer", "common/rpc",
                                              "proto"};
     const std::set<std::string> worker = {"common/base",   "common/format", "common/backend",     "common/kv",
-                                          "common/model",  "common/engine", "common/rpc",         "common/http",
+                                          "common/model",  "common/engine", "common/rpc",         "common/http",  "common/tls",
                                           "common/worker", "proto",         "common/kv_transfer", "common/kv_transfer/grpc",
                                           "common/kv_transfer/transports"};
     std::set<std::string> worker_base = worker;
@@ -47,8 +47,9 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
         {"common/kv", {"common/base", "common/backend"}},
         {"common/model", {"common/base", "common/format", "common/backend", "common/kv"}},
         {"common/engine", {"common/base", "common/format", "common/backend", "common/kv", "common/model"}},
-        {"common/rpc", {"common/base", "proto"}},
-        {"common/http", {"common/base"}},
+        {"common/tls", {"common/base"}},
+        {"common/rpc", {"common/base", "common/tls", "proto"}},
+        {"common/http", {"common/base", "common/tls"}},
         {"common/kv_transfer", {"common/base", "common/backend", "common/kv"}},
         {"common/kv_transfer/grpc", transport},
         {"common/kv_transfer/inproc", transport},
@@ -60,7 +61,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
          {"common/base", "common/backend", "common/kv", "common/kv_transfer", "common/kv_transfer/grpc",
           "common/kv_transfer/inproc", "common/kv_transfer/shm", "common/kv_transfer/tcp"}},
         {"common/worker", worker_base},
-        {"router", {"common/base", "common/format", "common/text", "common/rpc", "common/http", "proto"}},
+        {"router", {"common/base", "common/format", "common/text", "common/tls", "common/rpc", "common/http", "proto"}},
         {"prefill_worker", worker},
         {"decode_worker", worker},
         {"deploy", tool},
@@ -174,7 +175,7 @@ bool IsGrpcHeader(const std::string& name) {
 // is made of, and must not share its code.
 const std::map<std::string, std::vector<std::string>> kPrivatePackages = {
     {"boost/", {"common/http/", "deploy/bench/"}}, {"yaml-cpp/", {"common/base/"}}, {"oneapi/", {"common/backend/"}},
-    {"dnnl", {"common/backend/"}},                 {"pcre2", {"common/text/"}},     {"utf8proc", {"common/text/"}},
+    {"dnnl", {"common/backend/"}},                 {"openssl/", {"common/tls/"}},  {"pcre2", {"common/text/"}},     {"utf8proc", {"common/text/"}},
 };
 
 TEST(Layering, IncludesFollowTheTable) {
