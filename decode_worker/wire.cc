@@ -46,6 +46,9 @@ internal::GeneratedToken TokenToProto(const TokenEvent& token) {
     case FinishReason::kLength:
       proto.set_finish_reason(internal::LENGTH);
       break;
+    case FinishReason::kComplete:
+      proto.set_finish_reason(internal::COMPLETE);
+      break;
   }
   return proto;
 }

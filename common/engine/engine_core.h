@@ -25,7 +25,8 @@ namespace baton {
 // Names a sequence within one engine; chosen by the caller, never reused within a process.
 using SequenceId = uint64_t;
 
-enum class FinishReason { kNone, kStop, kLength };
+// kComplete: the answer is a whole text of its grammar, to which nothing can be added; the last token is part of it.
+enum class FinishReason { kNone, kStop, kLength, kComplete };
 
 // One generated token.
 struct TokenEvent {

@@ -345,6 +345,8 @@ void EngineCore::Impl::Deliver(const Batch::Entry& entry, SampledToken&& token) 
   if (sequence->sampling.IsStopToken(token.token_id)) {
     event.finish = FinishReason::kStop;
     event.stop_token_id = token.token_id;
+  } else if (sequence->sampling.complete()) {
+    event.finish = FinishReason::kComplete;
   } else if (sequence->sampling.num_generated() >= params.max_tokens ||
              static_cast<int>(sequence->tokens.size()) >= context_length_) {
     event.finish = FinishReason::kLength;

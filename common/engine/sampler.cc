@@ -27,6 +27,7 @@ SamplingState::SamplingState(const SamplingParams* params, int choice, std::span
     : params_(params), choice_(choice), num_prompt_tokens_(num_prompt_tokens), num_generated_(0),
       stop_tokens_(params->stop_token_ids) {
   std::ranges::sort(stop_tokens_);
+  if (params->grammar != nullptr) grammar_.emplace(params->grammar);
   if (params->repetition_penalty != 1.0) {
     for (int32_t token : tokens.first(num_prompt_tokens)) counts_.try_emplace(token);
   }
@@ -36,6 +37,7 @@ SamplingState::SamplingState(const SamplingParams* params, int choice, std::span
 void SamplingState::Append(int32_t token) {
   ++num_generated_;
   if (params_->has_penalties()) ++counts_[token].generated;
+  if (grammar_.has_value()) grammar_->Append(token);
 }
 
 bool SamplingState::IsStopToken(int32_t token) const { return std::ranges::binary_search(stop_tokens_, token); }
@@ -53,6 +55,11 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits, cons
                                                state.position(), *bad));
   }
   const std::span<const float> x = Process(logits, state);
+  if (state.grammar_.has_value() && *std::ranges::max_element(chunk_max_) == kMasked) {
+    return absl::InternalError(absl::StrFormat("no token can be at position %d: %s", state.position(),
+                                               state.grammar_->failed() ? "the answer so far is not one of its grammar"
+                                                                        : "the vocabulary has none that the grammar allows"));
+  }
   token.token_id = params.greedy() ? ArgMax(x) : Draw(x, state);
   if (params.num_logprobs >= 0) {
     if (x.data() != logits.data()) {
@@ -67,7 +74,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits, cons
 std::span<const float> Sampler::Process(std::span<const float> logits, const SamplingState& state) {
   const SamplingParams& params = state.params();
   const bool mask_stops = state.num_generated() < params.min_tokens && !state.stop_tokens_.empty();
-  if (params.logit_bias.empty() && state.counts_.empty() && !mask_stops) return logits;
+  if (params.logit_bias.empty() && state.counts_.empty() && !mask_stops && !state.grammar_.has_value()) return logits;
   processed_.assign(logits.begin(), logits.end());
   for (const auto& [id, bias] : params.logit_bias) processed_[id] = Clamped(processed_[id] + bias);
   for (const auto& [id, count] : state.counts_) {
@@ -78,6 +85,11 @@ std::span<const float> Sampler::Process(std::span<const float> logits, const Sam
     processed_[id] = Clamped(x);
   }
   const int vocab_size = static_cast<int>(processed_.size());
+  if (state.grammar_.has_value()) {
+    ApplyGrammar(state, mask_stops);
+    GetLogitKernels().scan(processed_.data(), vocab_size, chunk_max_.data());
+    return processed_;
+  }
   if (mask_stops) {
     for (int32_t id : state.stop_tokens_) processed_[id] = kMasked;
   }
@@ -88,6 +100,29 @@ std::span<const float> Sampler::Process(std::span<const float> logits, const Sam
     GetLogitKernels().scan(processed_.data(), vocab_size, chunk_max_.data());
   }
   return processed_;
+}
+
+void Sampler::ApplyGrammar(const SamplingState& state, bool mask_stops) {
+  const std::shared_ptr<const TokenMask> mask = state.grammar_->Mask();
+  if (mask == nullptr) {
+    std::ranges::fill(processed_, kMasked);
+    return;
+  }
+  stop_logits_.clear();
+  for (const int32_t id : state.stop_tokens_) stop_logits_.push_back(processed_[id]);
+  const size_t size = processed_.size();
+  for (size_t begin = 0, word = 0; begin < size; begin += 64, ++word) {
+    const uint64_t allowed = word < mask->words().size() ? mask->words()[word] : 0;
+    if (allowed == ~uint64_t{0}) continue;
+    const size_t end = std::min(begin + 64, size);
+    for (size_t i = begin; i < end; ++i) {
+      if ((allowed >> (i - begin) & 1) == 0) processed_[i] = kMasked;
+    }
+  }
+  const bool may_stop = state.grammar_->accepting() && !mask_stops;
+  for (size_t i = 0; i < stop_logits_.size(); ++i) {
+    processed_[state.stop_tokens_[i]] = may_stop ? stop_logits_[i] : kMasked;
+  }
 }
 
 int32_t Sampler::ArgMax(std::span<const float> x) const {

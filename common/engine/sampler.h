@@ -3,12 +3,14 @@
 #define BATON_COMMON_ENGINE_SAMPLER_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/engine/sampling_params.h"
+#include "common/grammar/grammar.h"
 
 namespace baton {
 
@@ -32,6 +34,8 @@ class SamplingState {
 
   void Append(int32_t token);
   bool IsStopToken(int32_t token) const;
+  // The answer is a whole text of its grammar, and nothing can follow.
+  bool complete() const { return grammar_.has_value() && grammar_->complete(); }
 
   const SamplingParams& params() const { return *params_; }
   int choice() const { return choice_; }
@@ -50,6 +54,7 @@ class SamplingState {
   int num_generated_;
   std::vector<int32_t> stop_tokens_;                // Sorted.
   absl::flat_hash_map<int32_t, Count> counts_;  // Empty unless there are penalties.
+  std::optional<GrammarState> grammar_;
 };
 
 // Chooses tokens. A pure function of the logits and the state: batch-mates, threads and machines play no part. Holds only
@@ -60,7 +65,8 @@ class Sampler {
 
   // The next token of a choice.
   //   logits  [vocab_size], of the model.
-  //   INTERNAL  a logit is NaN or infinite: the token would be arbitrary text.
+  //   INTERNAL  a logit is NaN or infinite: the token would be arbitrary text; or no token of the vocabulary goes on with the
+  //             answer in its grammar.
   absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingState& state);
 
  private:
@@ -74,6 +80,8 @@ class Sampler {
   }
 
   std::span<const float> Process(std::span<const float> logits, const SamplingState& state);
+  // Masks what the grammar forbids. Stop tokens are allowed where the answer may end, unless `mask_stops`.
+  void ApplyGrammar(const SamplingState& state, bool mask_stops);
   int32_t ArgMax(std::span<const float> x) const;
   int32_t Draw(std::span<const float> x, const SamplingState& state);
   // Both leave the candidates in candidates_, in order of their ids, and return their weight.
@@ -91,7 +99,7 @@ class Sampler {
   std::vector<float> weights_;     // [vocab]
   std::vector<float> chunk_max_;   // [chunks]
   std::vector<double> chunk_sums_;  // [chunks]
-  std::vector<float> chunk_order_, gathered_;  // Scratch.
+  std::vector<float> chunk_order_, gathered_, stop_logits_;  // Scratch.
   std::vector<Candidate> candidates_, selection_;
 };
 

@@ -3,12 +3,15 @@
 #define BATON_COMMON_ENGINE_SAMPLING_PARAMS_H_
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 
 namespace baton {
+
+class Grammar;
 
 // Below this temperature sampling is greedy: 1e-4 and 1e-30 mean 0, and no quotient of logits can overflow.
 inline constexpr double kGreedyTemperature = 1e-3;
@@ -31,6 +34,9 @@ struct SamplingParams {
   int min_tokens = 0;               // End-of-generation and stop tokens are masked before. [0, max_tokens].
   bool ignore_eos = false;          // The router then leaves the model's end-of-generation ids out of stop_token_ids.
   std::vector<int32_t> stop_token_ids;  // End with reason "stop"; the model's own end-of-generation ids are added by the router.
+  // What the answer may be; null: anything. Stop tokens then end it only where it may end, whatever min_tokens says, and it
+  // ends by itself where nothing can follow.
+  std::shared_ptr<Grammar> grammar;
 
   // INVALID_ARGUMENT names the field, its value and the bound; NaN and infinities are refused everywhere.
   absl::Status Validate(int vocab_size) const;

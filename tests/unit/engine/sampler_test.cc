@@ -11,6 +11,8 @@
 
 #include "common/base/rng.h"
 #include "common/engine/logit_kernels.h"
+#include "common/grammar/grammar.h"
+#include "common/grammar/json_schema.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
 
@@ -267,6 +269,43 @@ TEST(Sampler, StopTokensAreMaskedBeforeMinTokens) {
   }
   params.stop_token_ids = {0, 1, 2, 3};
   EXPECT_GE(Pick(logits, params), 0);  // Nothing else to choose: no empty set.
+}
+
+// The mask comes after biases and penalties, and before temperature and cuts.
+TEST(Sampler, GrammarsMaskEverythingElse) {
+  const auto tokens = std::make_shared<TokenTrie>(std::vector<absl::string_view>{"[", "]", "1", "[1", "[]", "2]", "", "1]"});
+  auto program = CompileJsonSchema(R"({"type":"array","items":{"const":1}})");
+  ASSERT_TRUE(program.ok());
+  SamplingParams params = {.logit_bias = {{2, 100}}, .stop_token_ids = {6}, .grammar = std::make_shared<Grammar>(*program, tokens)};
+  std::vector<float> logits = {0, 9, 9, 0, 0, 9, 9, 9, 9, 9};  // Of more rows than the tokenizer has.
+  for (const auto& [id, count] : Histogram(logits, params)) EXPECT_TRUE(id == 0 || id == 3 || id == 4) << id;
+  EXPECT_EQ(Histogram(logits, params).size(), 3u);
+  params.top_k = 2;
+  for (const auto& [id, count] : Histogram(logits, params)) EXPECT_TRUE(id == 0 || id == 3) << id;
+  params.top_k = 0;
+  params.top_p = 1e-6;
+  EXPECT_EQ(Pick(logits, params), 0);
+  params.min_tokens = 1;  // The grammar goes first.
+  EXPECT_EQ(Pick(logits, params, {0}, {3}), 1);
+  EXPECT_NEAR(SampleOnce(logits, {.temperature = 0, .num_logprobs = 0, .grammar = params.grammar}).logprob, -9 - std::log(7.0), 1e-2);
+}
+
+TEST(Sampler, StopTokensEndAGrammarOnlyWhereItMayEnd) {
+  const auto tokens = std::make_shared<TokenTrie>(std::vector<absl::string_view>{"1", "2", "", "x", "3"});
+  auto program = CompileJsonSchema(R"({"type":"integer","minimum":10,"maximum":399})");
+  ASSERT_TRUE(program.ok());
+  const std::vector<float> logits = {0, 0, 50, 50, 40};
+  // A stop token that is a text of its own ends nothing sooner.
+  const SamplingParams params = {.temperature = 0, .stop_token_ids = {2, 4}, .grammar = std::make_shared<Grammar>(*program, tokens)};
+  EXPECT_EQ(Pick(logits, params), 0);
+  EXPECT_EQ(Pick(logits, params, {0}, {0}), 0);
+  EXPECT_EQ(Pick(logits, params, {0}, {0, 1}), 2);
+  SamplingParams longer = params;
+  longer.min_tokens = 3;
+  EXPECT_EQ(Pick(logits, longer, {0}, {0, 1}), 0);
+  const std::vector<int32_t> answer = {0, 0, 1, 0};
+  EXPECT_TRUE(SamplingState(&params, 0, answer, 1).complete());
+  EXPECT_FALSE(SamplingState(&params, 0, std::span(answer).first(3), 1).complete());
 }
 
 TEST(Sampler, LogprobsAreTheLogSoftmaxOfTheModel) {

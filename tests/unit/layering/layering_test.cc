@@ -46,7 +46,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
         {"common/backend", {"common/base", "common/format"}},
         {"common/kv", {"common/base", "common/backend"}},
         {"common/model", {"common/base", "common/format", "common/backend", "common/kv"}},
-        {"common/engine", {"common/base", "common/format", "common/backend", "common/kv", "common/model"}},
+        {"common/engine", {"common/base", "common/format", "common/grammar", "common/backend", "common/kv", "common/model"}},
         {"common/tls", {"common/base"}},
         {"common/rpc", {"common/base", "common/tls", "proto"}},
         {"common/http", {"common/base", "common/tls"}},
