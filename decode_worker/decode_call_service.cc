@@ -71,6 +71,7 @@ absl::StatusOr<SequenceSpec> DecodeCall::MakeSpec(const internal::DecodeStart& s
   spec.num_prompt_tokens = start.num_prompt_tokens();
   spec.sampling = SamplingFromProto(start.sampling());
   BATON_RETURN_IF_ERROR(spec.sampling.Validate(runtime_->model().config().vocab_size));
+  BATON_ASSIGN_OR_RETURN(spec.sampling.grammar, service_->grammars_.Get(start.format()));
   spec.cache_key = {runtime_->model().fingerprint(), "", start.cache_salt()};
   spec.priority = std::clamp(start.priority(), -kMaxPriority, kMaxPriority);
   spec.num_choices = std::max(1, start.num_choices());
@@ -375,6 +376,7 @@ void DecodeCall::SendLanded(int attempt) {
   landed->set_receive_ms(stats_.receive_ms);
   landed->set_local_prefill_ms(local_prefill_ms_);
   landed->set_prefill_numerics(stats_.numerics);
+  landed->set_knows_formats(true);
   stream_->SendLast(std::move(event));
 }
 

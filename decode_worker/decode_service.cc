@@ -27,6 +27,7 @@ std::string ListenHost(const std::string& listen) {
 
 DecodeService::DecodeService(WorkerRuntime* runtime)
     : runtime_(runtime),
+      grammars_(runtime->tokenizer().answer_tokens, runtime->tokenizer().first_token_loses_spaces),
       receivers_({.receiver = {runtime->id(), runtime->incarnation(), runtime->compatibility(), runtime->pool()},
                   .kinds = runtime->options().transports,
                   .listen_host = ListenHost(runtime->options().listen)},

@@ -16,6 +16,7 @@
 #include "common/kv_transfer/landing_zone.h"
 #include "common/kv_transfer/transports/kv_receiver_set.h"
 #include "common/worker/worker_runtime.h"
+#include "decode_worker/grammar_cache.h"
 
 namespace baton {
 
@@ -63,6 +64,7 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
 
   WorkerRuntime* const runtime_;
   absl::Duration landing_backstop_ = absl::Minutes(3);
+  GrammarCache grammars_;
   LandingDirectory directory_;
   KvReceiverSet receivers_;
   std::map<TransportKind, MonotonicTime> distrusted_until_;  // Engine thread only, as is the next.

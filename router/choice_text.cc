@@ -21,7 +21,7 @@ bool ChoiceText::Push(const std::vector<internal::GeneratedToken>& tokens, v1::C
       continue;
     }
     delta->mutable_text()->append(stops_.Finish());
-    Finish(token.finish_reason() == internal::STOP ? "stop" : "length", delta);
+    Finish(token.finish_reason() == internal::LENGTH ? "length" : "stop", delta);
   }
   return finished_;
 }

@@ -92,6 +92,11 @@ void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
   auto self = shared_from_this();
   auto on_message = [self, &choice, stream](internal::DecodeEvent&& event) {
     self->strand_.Post([self, &choice, stream, event = std::move(event)]() mutable {
+      if (event.has_landed() && self->prepared_.format.has_value() && !event.landed().knows_formats()) {
+        internal::Error* const refused = event.mutable_refused();
+        refused->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
+        refused->set_message(absl::StrCat("worker ", choice.flow.route().decode.id, " is of a version without response_format"));
+      }
       if (event.has_landed() && self->prompt_key_) {
         self->core_->landed_prompts.Note(*self->prompt_key_, choice.flow.route().decode);
       }
@@ -121,6 +126,7 @@ void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
   start->mutable_tokens()->Add(choice.flow.emitted().begin(), choice.flow.emitted().end());
   start->set_num_prompt_tokens(static_cast<int32_t>(prepared_.tokens.size()));
   *start->mutable_sampling() = prepared_.sampling;
+  if (prepared_.format.has_value()) *start->mutable_format() = *prepared_.format;
   start->set_model_fingerprint(choice.flow.route().group.model_fingerprint);
   start->set_cache_salt(request_.cache_salt());
   start->set_priority(request_.priority());

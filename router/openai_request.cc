@@ -9,7 +9,9 @@
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "router/json_fields.h"
+#include "router/openai_format.h"
 #include "router/openai_messages.h"
+#include "router/openai_tools.h"
 #include "router/prepared_request.h"
 #include "router/status_details.h"
 
@@ -149,11 +151,8 @@ absl::Status ReadOptions(JsonFields& fields, OpenAiRequest* parsed, v1::Generate
     BATON_ASSIGN_OR_RETURN(const std::optional<bool> usage, inner.GetBool("include_usage"));
     parsed->include_usage = usage.value_or(false);
   }
-  if (const Json* format = fields.Find("response_format")) {
-    const Json* type = format->is_object() && format->contains("type") ? &(*format)["type"] : nullptr;
-    if (type == nullptr || *type != "text") return InvalidField("response_format", "other than {\"type\":\"text\"} is not supported");
-  }
-  for (const char* name : {"user", "metadata", "store", "service_tier", "parallel_tool_calls", "tool_choice", "safety_identifier"}) {
+  BATON_RETURN_IF_ERROR(ReadResponseFormat(fields, request));
+  for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier"}) {
     fields.Ignore(name);
   }
   return absl::OkStatus();
@@ -212,9 +211,11 @@ absl::StatusOr<OpenAiRequest> ParseOpenAiRequest(absl::string_view body, bool ch
   BATON_RETURN_IF_ERROR(ReadLimits(fields, chat, &common));
   if (chat) {
     BATON_RETURN_IF_ERROR(ReadChat(fields, common.mutable_chat()));
+    BATON_RETURN_IF_ERROR(ReadToolChoice(fields, &common, &parsed.tools));
     parsed.requests.push_back(common);
     parsed.echo.emplace_back();
   } else {
+    for (const char* name : {"parallel_tool_calls", "tool_choice"}) fields.Ignore(name);
     BATON_RETURN_IF_ERROR(ReadPrompts(fields, common, &parsed));
   }
   parsed.num_choices = common.has_n() ? common.n() : 1;

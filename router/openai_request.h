@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "baton/v1/generation.pb.h"
+#include "router/tool_call_reader.h"
 
 namespace baton {
 
@@ -23,12 +24,13 @@ struct OpenAiRequest {
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;
+  ToolUse tools;               // Of a chat.
   int num_unknown_fields = 0;  // Ignored.
 };
 
 // A null field is an absent one; unknown fields are counted and ignored.
 //   INVALID_ARGUMENT  malformed JSON, a field of the wrong type or value, or one asking for what is not built
-//                     (response_format, best_of, suffix, echo with logprobs); Param() is the field.
+//                     (best_of, suffix, echo with logprobs); Param() is the field.
 absl::StatusOr<OpenAiRequest> ParseOpenAiRequest(absl::string_view body, bool chat);
 
 

@@ -63,12 +63,13 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, const Tokenizer* to
       include_usage_(request.include_usage),
       return_token_ids_(request.return_token_ids),
       num_choices_(request.num_choices),
+      tools_(request.tools),
       echo_(request.echo),
       tokenizer_(tokenizer),
       id_(absl::StrCat(request.chat ? "chatcmpl-" : "cmpl-", id)),
       model_(std::move(model)),
       created_(created),
-      choices_(request.requests.size() * static_cast<size_t>(request.num_choices)) {}
+      choices_(request.requests.size() * static_cast<size_t>(request.num_choices), Choice(request.tools)) {}
 
 std::string OpenAiResponse::Events(int prompt, const v1::GenerateResponse& response) {
   NoteUsage(response);
@@ -108,7 +109,15 @@ void OpenAiResponse::Add(int prompt, const v1::GenerateResponse& response) {
         }
       }
     }
-    choice.text += delta.text();
+    ToolCallReader::Result read = ReadTools(choice, delta);
+    choice.text += read.content;
+    for (ToolCall& call : read.calls) {
+      if (tools_.mode == ToolUse::Mode::kNamed && !choice.calls.empty()) {
+        choice.calls[0].arguments += call.arguments;
+      } else {
+        choice.calls.push_back(std::move(call));
+      }
+    }
     choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(), delta.token_ids().end());
     if (!delta.finish_reason().empty()) choice.finish_reason = delta.finish_reason();
   }
@@ -123,12 +132,16 @@ std::string OpenAiResponse::Whole() const {
     Json entry;
     entry["index"] = i;
     if (chat_) {
-      entry["message"] = Json{{"role", "assistant"}, {"content", choice.text}};
+      const bool called = !choice.calls.empty();
+      entry["message"] = Json{{"role", "assistant"}, {"content", called && choice.text.empty() ? Json() : Json(choice.text)}};
+      for (size_t k = 0; k < choice.calls.size(); ++k) {
+        entry["message"]["tool_calls"].push_back(CallJson(static_cast<int>(i), k, choice.calls[k]));
+      }
     } else {
       entry["text"] = echo_[i / num_choices_] + choice.text;
     }
     entry["logprobs"] = choice.logprobs;
-    entry["finish_reason"] = choice.finish_reason;
+    entry["finish_reason"] = FinishReason(choice, choice.finish_reason);
     if (return_token_ids_) entry["token_ids"] = choice.token_ids;
     choices.push_back(std::move(entry));
   }
@@ -177,11 +190,51 @@ std::string OpenAiResponse::ChatEvents(int index, const v1::ChoiceDelta& delta) 
     events += Event(chunk);
   };
   if (!std::exchange(choice.begun, true)) add(Json{{"role", "assistant"}, {"content", ""}}, Json(), Json(), false);
-  if (!delta.text().empty() || delta.logprobs_size() > 0 || return_token_ids_) {
-    add(Json{{"content", delta.text()}}, delta.logprobs_size() > 0 ? ChatLogprobs(delta) : Json(), Json(), return_token_ids_);
+  const ToolCallReader::Result read = ReadTools(choice, delta);
+  if (!read.content.empty() || delta.logprobs_size() > 0 || return_token_ids_) {
+    add(Json{{"content", read.content}}, delta.logprobs_size() > 0 ? ChatLogprobs(delta) : Json(), Json(), return_token_ids_);
   }
-  if (!delta.finish_reason().empty()) add(Json::object(), Json(), delta.finish_reason(), false);
+  for (const ToolCall& call : read.calls) {
+    const size_t number = choice.calls.size();
+    Json json = CallJson(index, number, call);
+    json["index"] = number;
+    if (tools_.mode == ToolUse::Mode::kNamed && number > 0) {  // More of the arguments of the only one.
+      json = Json{{"index", 0}, {"function", {{"arguments", call.arguments}}}};
+    } else {
+      choice.calls.push_back(call);
+    }
+    add(Json{{"tool_calls", Json::array({std::move(json)})}}, Json(), Json(), false);
+  }
+  if (!delta.finish_reason().empty()) add(Json::object(), Json(), FinishReason(choice, delta.finish_reason()), false);
   return events;
+}
+
+ToolCallReader::Result OpenAiResponse::ReadTools(Choice& choice, const v1::ChoiceDelta& delta) const {
+  ToolCallReader::Result result;
+  if (tools_.mode == ToolUse::Mode::kNone) {
+    result.content = delta.text();
+  } else if (tools_.mode == ToolUse::Mode::kNamed) {
+    if (!delta.text().empty() || !choice.begun) result.calls.push_back({tools_.name, delta.text()});
+  } else {
+    result = choice.tools.Push(delta.text());
+    if (delta.finish_reason().empty()) return result;
+    ToolCallReader::Result rest = choice.tools.Finish();
+    result.content += rest.content;
+    std::ranges::move(rest.calls, std::back_inserter(result.calls));
+  }
+  return result;
+}
+
+// As OpenAI's: a call that was asked for by name ends with "stop".
+std::string OpenAiResponse::FinishReason(const Choice& choice, const std::string& reason) const {
+  const bool calls = tools_.mode != ToolUse::Mode::kNamed && !choice.calls.empty();
+  return calls && reason == "stop" ? "tool_calls" : reason;
+}
+
+Json OpenAiResponse::CallJson(int index, size_t number, const ToolCall& call) const {
+  return Json{{"id", absl::StrCat("call_", absl::string_view(id_).substr(chat_ ? 9 : 5), "_", index, "_", number)},
+              {"type", "function"},
+              {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
 Json OpenAiResponse::ChatLogprobs(const v1::ChoiceDelta& delta) const {

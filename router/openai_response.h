@@ -34,17 +34,24 @@ class OpenAiResponse {
 
  private:
   struct Choice {
+    explicit Choice(const ToolUse& use) : tools(use) {}
     std::string text;
     std::vector<int32_t> token_ids;
     Json logprobs;  // As in the body; null until there are any.
     std::string finish_reason;
     bool begun = false;    // Its first event (the role) is out.
+    ToolCallReader tools;
+    std::vector<ToolCall> calls;
     size_t text_offset = 0;  // Bytes of text before the next token, for completions' logprobs.
   };
 
   Json Chunk() const;
   std::string TextEvents(int index, const v1::ChoiceDelta& delta);
   std::string ChatEvents(int index, const v1::ChoiceDelta& delta);
+  // Splits what a chat's delta says into content and calls; a delta that finishes the choice brings the rest.
+  ToolCallReader::Result ReadTools(Choice& choice, const v1::ChoiceDelta& delta) const;
+  std::string FinishReason(const Choice& choice, const std::string& reason) const;
+  Json CallJson(int index, size_t number, const ToolCall& call) const;
   Json ChatLogprobs(const v1::ChoiceDelta& delta) const;
   Json CompletionLogprobs(Choice& choice, const v1::ChoiceDelta& delta) const;
   void NoteUsage(const v1::GenerateResponse& response);
@@ -53,6 +60,7 @@ class OpenAiResponse {
 
   const bool chat_, include_usage_, return_token_ids_;
   const int num_choices_;  // Per prompt.
+  const ToolUse tools_;
   const std::vector<std::string> echo_;
   const Tokenizer* const tokenizer_;
   const std::string id_, model_;

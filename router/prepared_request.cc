@@ -9,6 +9,7 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
+#include "common/grammar/json_schema.h"
 #include "router/openai_messages.h"
 #include "router/status_details.h"
 
@@ -176,6 +177,23 @@ absl::Status FillSampling(const v1::GenerateRequest& request, const ServedModel&
   return absl::OkStatus();
 }
 
+// Compiled here to be refused here; the decode worker compiles for itself.
+absl::Status FillFormat(const v1::GenerateRequest& request, const ServedModel& model,
+                        std::optional<internal::AnswerFormat>* answer) {
+  const v1::ResponseFormat& format = request.response_format();
+  if (format.format_case() == v1::ResponseFormat::FORMAT_NOT_SET) return absl::OkStatus();
+  if (!model.no_text.empty()) return InvalidField("response_format", absl::StrCat("cannot be used: ", model.no_text));
+  if (format.has_json_object()) {
+    answer->emplace().set_json_object(true);
+    return absl::OkStatus();
+  }
+  const absl::Status status = CompileJsonSchema(format.json_schema(), format.lenient()).status();
+  if (!status.ok()) return InvalidField("response_format", absl::StrCat("has a schema that cannot be used: ", status.message()));
+  answer->emplace().set_json_schema(format.json_schema());
+  (*answer)->set_lenient(format.lenient());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 // A prompt that a prefill worker does not take may still be one token, which needs none.
@@ -271,11 +289,12 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
   BATON_ASSIGN_OR_RETURN(prepared.tokens, Tokenise(request, model, limits));
   if (prepared.tokens.empty()) return InvalidField("prompt", "is empty: at least one token is needed");
   BATON_RETURN_IF_ERROR(FillSampling(request, model, limits, static_cast<int64_t>(prepared.tokens.size()), &prepared.sampling));
+  BATON_RETURN_IF_ERROR(FillFormat(request, model, &prepared.format));
   return prepared;
 }
 
 bool IsSlowToPrepare(const v1::GenerateRequest& request) {
-  return request.has_chat() || (request.has_text() && request.text().size() > kInlinePromptBytes);
+  return request.has_chat() || request.response_format().has_json_schema() || (request.has_text() && request.text().size() > kInlinePromptBytes);
 }
 
 }  // namespace baton

@@ -3,10 +3,12 @@
 #define BATON_ROUTER_PREPARED_REQUEST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "baton/internal/decode.pb.h"
 #include "baton/internal/types.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "common/text/stop_string_matcher.h"
@@ -39,6 +41,7 @@ inline constexpr size_t kInlinePromptBytes = 2048;
 struct PreparedRequest {
   std::vector<int32_t> tokens;  // At least one.
   internal::SamplingSpec sampling;
+  std::optional<internal::AnswerFormat> format;
   StopStringMatcher stops;  // Each choice has a copy.
   int num_choices = 1;
 };
@@ -62,7 +65,8 @@ absl::Status CheckPromptLength(const v1::GenerateRequest& request, const ServedM
 
 // Renders and tokenises the prompt, and completes the sampling values. For a request that CheckRequest passed. Waits for
 // the renderer if the prompt is a chat.
-//   INVALID_ARGUMENT  template error, empty prompt, token id outside the vocabulary, prompt + max_tokens over the context.
+//   INVALID_ARGUMENT  template error, empty prompt, token id outside the vocabulary, prompt + max_tokens over the context, a
+//                     response format that CompileJsonSchema refuses.
 absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& request, const ServedModel& model,
                                                const ModelLimits& limits);
 

@@ -20,7 +20,7 @@
 #include "common/model/checkpoint.h"
 #include "common/model/forward.h"
 #include "common/worker/performance.h"
-#include "common/worker/tokenizer_fingerprint.h"
+#include "common/worker/worker_tokenizer.h"
 
 namespace baton {
 namespace {
@@ -76,7 +76,9 @@ WorkerRuntime::~WorkerRuntime() {
 
 absl::Status WorkerRuntime::LoadModel() {
   const MonotonicTime start = Clock::Real()->Now();
-  Thread tokenizer("tokenizer", [this] { tokenizer_fingerprint_ = ReadTokenizerFingerprint(options_.model_path); });
+  Thread tokenizer("tokenizer", [this] {
+    tokenizer_ = ReadWorkerTokenizer(options_.model_path, options_.role == internal::DECODE);
+  });
   BATON_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(options_.model_path));
   BATON_ASSIGN_OR_RETURN(backend_, CreateBackend(options_.device, options_.backend));
   BATON_ASSIGN_OR_RETURN(model_, Model::Load(checkpoint, backend_.get(), {}, options_.backend.num_threads));
@@ -209,7 +211,7 @@ internal::WorkerIdentity WorkerRuntime::Identity(const std::string& address, con
     endpoint->set_host(TransportHost(kind));
   }
   identity.set_version(Version());
-  identity.set_tokenizer_fingerprint(tokenizer_fingerprint_);
+  identity.set_tokenizer_fingerprint(tokenizer_.fingerprint);
   *identity.mutable_peaks() = PeaksMessage(peaks_);
   return identity;
 }

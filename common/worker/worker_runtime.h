@@ -19,6 +19,7 @@
 #include "common/model/model.h"
 #include "common/worker/watchdog.h"
 #include "common/worker/worker_options.h"
+#include "common/worker/worker_tokenizer.h"
 
 namespace baton {
 
@@ -38,6 +39,7 @@ class WorkerRuntime {
   uint64_t incarnation() const { return incarnation_; }
   int context_length() const { return context_length_; }
   const Model& model() const { return *model_; }
+  const WorkerTokenizer& tokenizer() const { return tokenizer_; }
   KvPool* pool() { return pool_.get(); }
   Engine* engine() { return engine_.get(); }
   MetricRegistry* metrics() { return &metrics_; }
@@ -85,7 +87,7 @@ class WorkerRuntime {
   int context_length_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
-  std::string tokenizer_fingerprint_;  // Empty: the model has none that can be read.
+  WorkerTokenizer tokenizer_;
   MachinePeaks peaks_;
   std::unique_ptr<KvPool> pool_;
   MetricRegistry metrics_;

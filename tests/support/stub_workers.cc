@@ -234,6 +234,7 @@ void StubWorker::Land(const std::shared_ptr<DecodeCall>& call, int attempt, bool
   }
   internal::DecodeEvent event;
   event.mutable_landed()->set_attempt(attempt);
+  event.mutable_landed()->set_knows_formats(call->script.knows_formats);
   if (!local) {
     event.mutable_landed()->set_transport("grpc");
     event.mutable_landed()->set_kv_bytes(4096);

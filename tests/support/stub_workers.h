@@ -33,6 +33,7 @@ struct StubScript {
   int stall_after_tokens = -1;  // Waits for Stop after so many tokens.
   bool stall_prefill = false;   // Prefill waits for Cancel.
   bool cached = false;          // Landed(0) at once.
+  bool knows_formats = true;    // Off: of a version that does not know DecodeStart.format.
 };
 
 // A worker without a model: it speaks the internal services as a script says, and registers itself with a router. Both roles

@@ -56,6 +56,13 @@ TEST_F(ChoiceTextTest, B01B02CharactersAreWhole) {
   EXPECT_EQ(last_.logprobs(0).token_bytes(), "\x8C");
 }
 
+// The token that makes an answer whole in its format is part of it.
+TEST_F(ChoiceTextTest, CompletingTokenIsText) {
+  EXPECT_EQ(Run({'a', 'b'}, {}, internal::COMPLETE), "a|b");
+  EXPECT_EQ(reason_, "stop");
+  EXPECT_FALSE(by_text_);
+}
+
 TEST_F(ChoiceTextTest, EndTokenIsCountedButNoText) {
   EXPECT_EQ(Run({'a', testing::FakeTokenizer::kEnd}, {}, internal::STOP), "a|");
   EXPECT_EQ(count_, 2);

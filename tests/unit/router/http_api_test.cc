@@ -203,7 +203,7 @@ TEST_F(HttpApiTest, ErrorsHaveTheirStatus) {
   EXPECT_EQ(Post("/v1/completions", "{\"prompt\":\"\xff\"}").status, 400);
   EXPECT_EQ(Post("/v1/nothing", "{}").status, 404);
   EXPECT_EQ(Get("/v1/completions").status, 405);
-  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"abc","response_format":{"type":"json_object"}})").status, 400);
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"abc","response_format":{"type":"json"}})").status, 400);
   EXPECT_EQ(Post("/v1/completions", R"({"prompt":"abc","surprise":1,"other":{}})").status, 200);
   EXPECT_EQ(router_->core()->metrics.unknown_fields->value(), 2u);
 }
