@@ -50,6 +50,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
         {"common/tls", {"common/base"}},
         {"common/rpc", {"common/base", "common/tls", "proto"}},
         {"common/http", {"common/base", "common/tls"}},
+        {"common/trace", {"common/base", "common/http"}},
         {"common/kv_transfer", {"common/base", "common/backend", "common/kv"}},
         {"common/kv_transfer/grpc", transport},
         {"common/kv_transfer/inproc", transport},

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/golden.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/status_matchers.h"
 
 namespace baton {
@@ -59,7 +60,7 @@ TEST(GoldenReferenceTest, SmolLm2) {
   if (!path.has_value()) GTEST_SKIP() << "no SmolLM2 model file: deploy/fetch_model fetches it";
   ASSERT_OK_AND_ASSIGN(const auto probe, LogitsProbe::Open(*path, ReferenceOptions()));
   // The long prompts take a minute here: BATON_TEST_ALL=1 includes them.
-  const size_t max_tokens = std::getenv("BATON_TEST_ALL") != nullptr ? 100000 : 128;
+  const size_t max_tokens = std::getenv("BATON_TEST_ALL") != nullptr ? 100000 : testing::kSlowness > 1 ? 40 : 128;
   for (const GoldenCase& c : testing::LoadSmolLm2Golden()) {
     if (c.prompt_ids.size() > max_tokens) continue;
     const int num_prompt = static_cast<int>(c.prompt_ids.size());

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/bench/accuracy.h"
 #include "tests/support/golden.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/status_matchers.h"
 
 namespace baton {
@@ -36,6 +37,8 @@ class GoldenServingTest : public ::testing::Test {
 };
 
 TEST_F(GoldenServingTest, AgreesWithTheReferenceWithinTheBounds) {
+  // A sanitizer's build takes half an hour for what is counted here: it runs the same code on the short prompts.
+  if (testing::kSlowness > 1) std::erase_if(cases_, [](const GoldenCase& c) { return c.prompt_ids.size() > 50; });
   std::vector<CaseLogits> reference(cases_.size());
   {
     LogitsProbeOptions options;
@@ -50,8 +53,11 @@ TEST_F(GoldenServingTest, AgreesWithTheReferenceWithinTheBounds) {
   const auto served = Open({});
   ASSERT_OK_AND_ASSIGN(const AccuracyReport report, testing::MeasureAccuracy(served.get(), cases_, reference));
   std::printf("%s\n%s", served->backend().numerics_id().c_str(), report.ToString().c_str());
-  EXPECT_GT(report.num_positions, 200);
-  EXPECT_EQ(report.num_steps, 283);
+  if (testing::kSlowness == 1) {
+    EXPECT_GT(report.num_positions, 200);
+    EXPECT_EQ(report.num_steps, 283);
+  }
+  EXPECT_GT(report.num_steps, 100);
   EXPECT_LT(report.mean_kl, 0.001);
   EXPECT_LE(report.lost_share(), 0.015);
   EXPECT_LT(report.largest_lost_margin(), 0.15f);
@@ -59,16 +65,17 @@ TEST_F(GoldenServingTest, AgreesWithTheReferenceWithinTheBounds) {
 
 TEST_F(GoldenServingTest, BitsDoNotDependOnChunksPanelsOrThreads) {
   const GoldenCase& c = cases_.back();
-  std::vector<int32_t> tokens(c.prompt_ids.begin(), c.prompt_ids.begin() + 600);
+  constexpr int kTokens = testing::kSlowness > 1 ? 100 : 600;
+  std::vector<int32_t> tokens(c.prompt_ids.begin(), c.prompt_ids.begin() + kTokens);
   std::vector<std::vector<float>> expected;
-  for (const auto& [chunk, panel, threads] : {std::tuple(600, 256, 1), {64, 64, 2}, {37, 20, 3}}) {
+  for (const auto& [chunk, panel, threads] : {std::tuple(kTokens, 256, 1), {64, 64, 2}, {37, 20, 3}}) {
     LogitsProbeOptions options;
     options.chunk_tokens = chunk;
     options.panel_rows = panel;
     options.backend_options.num_threads = threads;
     const auto probe = Open(options);
     std::vector<std::vector<float>> got;
-    ASSERT_THAT(probe->Run(tokens, 590, [&](int, std::span<const float> row) { got.emplace_back(row.begin(), row.end()); }),
+    ASSERT_THAT(probe->Run(tokens, kTokens - 10, [&](int, std::span<const float> row) { got.emplace_back(row.begin(), row.end()); }),
                 IsOk());
     if (expected.empty()) expected = got;
     EXPECT_TRUE(got == expected) << "chunks of " << chunk << ", panels of " << panel << ", threads " << threads;

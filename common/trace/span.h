@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BATON_COMMON_TRACE_SPAN_H_
+#define BATON_COMMON_TRACE_SPAN_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/clock.h"
+#include "common/trace/trace_context.h"
+
+namespace baton {
+
+// OpenTelemetry's: who asked for a span's work.
+enum class SpanKind { kInternal = 1, kServer = 2, kClient = 3 };
+
+using SpanAttribute = std::pair<std::string, std::variant<int64_t, double, std::string>>;
+
+// A piece of work that has ended. Attributes never hold text of a request.
+struct Span {
+  TraceContext context;        // Its own trace and id.
+  uint64_t parent = 0;         // 0: the trace begins here.
+  std::string name;
+  SpanKind kind = SpanKind::kInternal;
+  MonotonicTime begin{}, end{};  // This process's clock.
+  std::vector<SpanAttribute> attributes;
+  absl::Status status;
+};
+
+}  // namespace baton
+
+#endif  // BATON_COMMON_TRACE_SPAN_H_
