@@ -89,7 +89,7 @@ bool ToolCallReader::Advance(Result* result) {
       const size_t end = held_.find(kClose.data(), 0, kClose.size());
       if (end == std::string::npos) return false;
       if (!ReadCalls(absl::string_view(held_).substr(0, end), result)) {
-        absl::StrAppend(&result->content, kOpen, absl::string_view(held_).substr(0, end + kClose.size()));
+        absl::StrAppend(&result->content, blanks_, kOpen, absl::string_view(held_).substr(0, end + kClose.size()));
       }
       held_.erase(0, end + kClose.size());
       part_ = Part::kText;
@@ -104,7 +104,9 @@ bool ToolCallReader::Advance(Result* result) {
 bool ToolCallReader::FindTag(Result* result) {
   const size_t tag = held_.find(kOpen.data(), 0, kOpen.size());
   if (tag != std::string::npos) {
-    absl::StrAppend(&result->content, absl::StripTrailingAsciiWhitespace(absl::string_view(held_).substr(0, tag)));
+    const absl::string_view before = absl::StripTrailingAsciiWhitespace(absl::string_view(held_).substr(0, tag));
+    absl::StrAppend(&result->content, before);
+    blanks_ = held_.substr(before.size(), tag - before.size());
     held_.erase(0, tag + kOpen.size());
     part_ = Part::kTag;
     return true;
@@ -124,7 +126,7 @@ ToolCallReader::Result ToolCallReader::Finish() {
   // A model may end its answer where the closing tag should be.
   const bool may_be_call = part_ == Part::kTag || part_ == Part::kWhole;
   if (use_.mode == ToolUse::Mode::kRequired || !may_be_call || !ReadCalls(held_, &result)) {
-    if (part_ == Part::kTag) absl::StrAppend(&result.content, kOpen);
+    if (part_ == Part::kTag) absl::StrAppend(&result.content, blanks_, kOpen);
     result.content += held_;
   }
   held_.clear();

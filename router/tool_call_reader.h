@@ -58,7 +58,8 @@ class ToolCallReader {
 
   const ToolUse use_;
   Part part_ = Part::kStart;
-  std::string held_;  // Not certain yet.
+  std::string held_;    // Not certain yet.
+  std::string blanks_;  // Before the tag: content only if it is no call.
   // Of a list: the object that is being read is held_.
   int depth_ = 0;
   bool in_string_ = false, escaped_ = false;

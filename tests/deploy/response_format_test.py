@@ -49,8 +49,9 @@ class ResponseFormatTest(unittest.TestCase):
             return json.load(error)
 
     def answers(self, name, schema, seed, **more):
-        answer = self.ask(messages=[{"role": "user", "content": f"Write JSON: {name}."}], seed=seed, temperature=1, max_tokens=600,
-                          response_format={"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}, **more)
+        body = {"messages": [{"role": "user", "content": f"Write JSON: {name}."}], "seed": seed, "temperature": 1, "max_tokens": 600,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}}
+        answer = self.ask(**{**body, **more})
         return [(choice["message"]["content"], choice["finish_reason"]) for choice in answer["choices"]] if "choices" in answer else answer
 
     def test_answers_are_valid(self):

@@ -118,7 +118,7 @@ TEST_F(ResponseFormatTest, OldWorkersAreLeft) {
 }
 
 TEST_F(ResponseFormatTest, ARequiredCallIsAListByItsFormat) {
-  Workers(R"([{"name":"f","arguments":{"x": 1}}, {"name":"g","arguments":{}}])");
+  Workers(R"([{"name":"f","arguments":{"x": 1}},{"name":"g"}])");
   const auto choice = Parse(Chat(absl::StrCat(kTools, R"(,"tool_choice":"required")")).body)["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   EXPECT_TRUE(choice["message"]["content"].is_null());
@@ -165,15 +165,15 @@ TEST_F(ResponseFormatTest, ANamedCallIsItsArguments) {
 }
 
 TEST_F(ResponseFormatTest, CallsThatTheModelWritesAreFound) {
-  Workers("Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 3}}\n</tool_call>", {.finish = internal::LENGTH});
+  Workers("Hi.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", {.finish = internal::LENGTH});
   const auto choice = Parse(Chat(kTools).body)["choices"][0];
-  EXPECT_EQ(choice["message"]["content"], "Let me see.");
-  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"x":3})");
+  EXPECT_EQ(choice["message"]["content"], "Hi.");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{}");
   EXPECT_EQ(choice["finish_reason"], "length");  // What ended the answer is not hidden.
   const auto [deltas, reason] = Deltas(kTools);
   std::string content;
   for (const auto& delta : deltas) content += delta.value("content", "");
-  EXPECT_EQ(content, "Let me see.");
+  EXPECT_EQ(content, "Hi.");
   // Without tools the same is text.
   EXPECT_THAT(Parse(Chat("").body)["choices"][0]["message"]["content"].get<std::string>(), HasSubstr("<tool_call>"));
   EXPECT_THAT(Parse(Chat(absl::StrCat(kTools, R"(,"tool_choice":"none")")).body)["choices"][0]["message"]["content"].get<std::string>(),
@@ -205,6 +205,8 @@ TEST(ToolCallReaderTest, ReadsWhateverTheCuts) {
       {"<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>", "", {"f{}", "g{}"}},
       {"<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}", "", {"f{\"a\":1}"}},
       {"<tool_call>{\"name\":\"unknown\"}</tool_call>", "<tool_call>{\"name\":\"unknown\"}</tool_call>", {}},
+      {"a \n<tool_call>no JSON</tool_call>", "a \n<tool_call>no JSON</tool_call>", {}},
+      {"a \n<tool_call>{\"name\":\"f\"}</tool_call>", "a", {"f{}"}},
       {"<tool_call>no JSON</tool_call>!", "<tool_call>no JSON</tool_call>!", {}},
       {"{\"name\":\"f\",\"parameters\":{\"x\":[]}}", "", {"f{\"x\":[]}"}},
       {" [{\"name\":\"f\",\"arguments\":{}},{\"name\":\"g\",\"arguments\":\"{}\"}]", "", {"f{}", "g{}"}},
