@@ -7,13 +7,14 @@
 #include "common/base/build_info.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
+#include "deploy/cli/scale.h"
 
 namespace baton::cli {
 namespace {
 
 using CommandFactory = Command (*)();
 
-constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand, StatusCommand, DrainCommand,
+constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand, StatusCommand, DrainCommand, ScaleCommand,
                                         TokenizeCommand, TemplateCommand, LogitsCommand,
                                         BenchServeCommand, BenchKvCommand, DoctorCommand};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <set>
 
 #include "absl/flags/commandlineflag.h"
@@ -8,14 +9,17 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/shutdown_signals.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/cluster_tls.h"
 #include "deploy/cli/cluster_plan.h"
 #include "deploy/cli/command.h"
+#include "deploy/cli/control_socket.h"
 #include "deploy/cli/flags.h"
 #include "deploy/cli/router_client.h"
+#include "deploy/cli/scale_message.h"
 #include "deploy/cli/supervisor.h"
 #include "deploy/cli/tls.h"
 
@@ -85,9 +89,9 @@ absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
 // The cluster in the foreground.
 class Serving {
  public:
-  Serving(const ClusterPlan& plan, int num_prefill, ShutdownSignals* signals)
+  Serving(const ClusterPlan& plan, ShutdownSignals* signals)
       : plan_(plan),
-        num_prefill_(num_prefill),
+        num_prefill_(plan.local_prefill ? 0 : plan.num_prefill),
         signals_(signals),
         supervisor_({.without_environment = {"BATON_CONFIG", "BATON_ADVERTISE"},
                      .sink = [](absl::string_view line) {
@@ -108,10 +112,14 @@ class Serving {
       return Fail("serve", ready, /*json=*/false, usage ? kExitUsage : kExitFailure);
     }
     supervisor_.KeepAlive();
+    OpenControl();
     while (!supervisor_.draining()) {
       supervisor_.Turn(absl::Seconds(1));
       CheckSignals();
+      if (control_ != nullptr) control_->Serve([this](absl::string_view request) { return WriteScaleReply(Scale(request)); });
     }
+    supervisor_.WakeBy(-1);
+    control_ = nullptr;
     while (!supervisor_.ended()) {
       supervisor_.Turn(kPoll);
       CheckSignals();
@@ -120,6 +128,57 @@ class Serving {
   }
 
  private:
+  // For `baton scale`. A cluster serves without it too.
+  void OpenControl() {
+    const auto address = ParseHostPort(plan_.grpc);
+    auto control = address.ok() ? ControlSocket::Open(address->port) : address.status();
+    if (!control.ok()) {
+      BATON_LOG(WARNING) << "`baton scale` will not work: " << control.status().message();
+      return;
+    }
+    control_ = *std::move(control);
+    supervisor_.WakeBy(control_->fd());
+  }
+
+  absl::StatusOr<ScaleReply> Scale(absl::string_view text) {
+    BATON_ASSIGN_OR_RETURN(const ScaleRequest request, ReadScaleRequest(text));
+    if (plan_.local_prefill && request.prefill.value_or(0) > 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--prefill ", *request.prefill,
+                                                     ": this cluster was started with --local-prefill and has no prefill workers"));
+    }
+    ClusterPlan next = plan_;
+    next.num_prefill = request.prefill.value_or(plan_.num_prefill);
+    next.num_decode = request.decode.value_or(plan_.num_decode);
+    BATON_ASSIGN_OR_RETURN(std::vector<ChildSpec> specs, PlanCluster(next));
+    const absl::Status added = AddAll(specs);
+    if (added.ok()) plan_ = std::move(next);
+    // When one does not start, those that came with it go: the cluster is as it was.
+    if (!added.ok()) {
+      BATON_ASSIGN_OR_RETURN(specs, PlanCluster(plan_));
+    }
+    ScaleReply reply;
+    std::set<std::string> wanted;
+    for (const ChildSpec& spec : specs) {
+      wanted.insert(spec.name);
+      if (spec.stage > 0) reply.workers.push_back(WorkerId(spec.name));
+    }
+    for (const std::string& name : supervisor_.names()) {
+      if (wanted.count(name)) continue;
+      reply.ending.push_back(WorkerId(name));
+      supervisor_.Retire(name, absl::GetFlag(FLAGS_grace) + absl::Seconds(5));
+    }
+    if (!added.ok()) return added;
+    BATON_LOG(INFO) << "scaled to " << (plan_.local_prefill ? 0 : plan_.num_prefill) << " prefill and " << plan_.num_decode
+                    << " decode workers";
+    return reply;
+  }
+  absl::Status AddAll(const std::vector<ChildSpec>& specs) {
+    for (const ChildSpec& spec : specs) BATON_RETURN_IF_ERROR(supervisor_.Add(spec));
+    return absl::OkStatus();
+  }
+  // "decode d-2": d-2.
+  static std::string WorkerId(const std::string& name) { return name.substr(name.rfind(' ') + 1); }
+
   // First signal: drain; second: kill.
   void CheckSignals() {
     while (signals_->Wait(absl::ZeroDuration())) {
@@ -189,10 +248,11 @@ class Serving {
     std::fflush(stderr);
   }
 
-  const ClusterPlan& plan_;
+  ClusterPlan plan_;  // As it is now.
   const int num_prefill_;
   ShutdownSignals* const signals_;
   Supervisor supervisor_;
+  std::unique_ptr<ControlSocket> control_;  // Null: it could not be opened, or all ends.
 };
 
 int RunServe(const ConfigResult& config) {
@@ -204,7 +264,7 @@ int RunServe(const ConfigResult& config) {
   }
   auto specs = PlanCluster(*plan);
   if (!specs.ok()) return Fail("serve", specs.status(), false, kExitUsage);
-  return Serving(*plan, plan->local_prefill ? 0 : plan->num_prefill, &signals).Run(*std::move(specs));
+  return Serving(*plan, &signals).Run(*std::move(specs));
 }
 
 }  // namespace

@@ -49,11 +49,60 @@ absl::Status Supervisor::Start(std::vector<ChildSpec> specs) {
     children_.push_back(std::move(child));
     if (const absl::Status started = StartChild(children_.back().get()); !started.ok()) {
       const absl::Status status = Annotate(started, children_.back()->spec.name);
-      children_.clear();
+      if (keep_alive_) {
+        children_.pop_back();
+      } else {
+        children_.clear();
+      }
       return status;
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status Supervisor::Add(ChildSpec spec) {
+  for (const auto& child : children_) {
+    if (child->spec.name != spec.name) continue;
+    child->spec = std::move(spec);   // For its next start.
+    child->retired_by.reset();       // One that is about to end is started again then.
+    return absl::OkStatus();
+  }
+  return Start({std::move(spec)});
+}
+
+void Supervisor::Retire(absl::string_view name, absl::Duration patience) {
+  for (const auto& child : children_) {
+    if (child->spec.name != name || child->retired_by) continue;
+    child->retired_by = Clock::Real()->Now() + patience;
+    child->restart_at.reset();
+    child->forgotten = child->process == nullptr;
+    Tell(child.get());
+  }
+  AdvanceRetirements();
+}
+
+// To end. Once: a second SIGTERM would cut what it still runs.
+void Supervisor::Tell(Child* child) {
+  if (child->process == nullptr || child->told) return;
+  child->told = true;
+  child->process->Signal(SIGTERM);
+}
+
+std::vector<std::string> Supervisor::names() const {
+  std::vector<std::string> names;
+  for (const auto& child : children_) names.push_back(child->spec.name);
+  return names;
+}
+
+void Supervisor::AdvanceRetirements() {
+  std::erase_if(children_, [](const auto& child) { return child->forgotten; });
+  const MonotonicTime now = Clock::Real()->Now();
+  for (const auto& child : children_) {
+    if (!child->retired_by || now < *child->retired_by || child->process == nullptr) continue;
+    BATON_LOG(WARNING) << child->spec.name << " is not done in time: killed";
+    child->process->SignalGroup(SIGKILL);
+    child->retired_by = now + absl::Seconds(1);  // Killed again, should that be needed.
+  }
 }
 
 absl::Status Supervisor::StartChild(Child* child) {
@@ -62,6 +111,7 @@ absl::Status Supervisor::StartChild(Child* child) {
                          ChildProcess::Start(child->spec.argv, options_.without_environment,
                                              [this, child](absl::string_view line) { OnLine(child, line); }));
   child->started_at = Clock::Real()->Now();
+  child->told = false;
   return absl::OkStatus();
 }
 
@@ -81,8 +131,10 @@ void Supervisor::Wait(absl::Duration timeout) {
   if (draining_ && stage_ <= last_stage_) timeout = std::min(timeout, stage_deadline_ - now);
   std::vector<pollfd> fds;
   if (signal_fd_ >= 0) fds.push_back({.fd = signal_fd_, .events = POLLIN});
+  if (wake_fd_ >= 0) fds.push_back({.fd = wake_fd_, .events = POLLIN});
   for (const auto& child : children_) {
     if (child->restart_at) timeout = std::min(timeout, *child->restart_at - now);
+    if (child->retired_by) timeout = std::min(timeout, *child->retired_by - now);
     if (child->process == nullptr) continue;
     if (child->process->output_fd() >= 0) fds.push_back({.fd = child->process->output_fd(), .events = POLLIN});
     // Its end shows as the end of its output, unless somebody else holds that open: then it is found in passing.
@@ -105,11 +157,18 @@ void Supervisor::Turn(absl::Duration timeout) {
       }
     }
   }
+  AdvanceRetirements();
   if (draining_) AdvanceDrain();
 }
 
 void Supervisor::OnExit(Child* child, const ChildExit& exit) {
   child->process.reset();
+  if (child->retired_by) {
+    child->forgotten = true;
+    BATON_LOG(INFO) << child->spec.name << " ended with " << Describe(exit) << ", as it was told to";
+    if (!exit.clean()) clean_ = false;
+    return;
+  }
   if (draining_) {
     if (!exit.clean()) {
       if (exit.signal != SIGKILL || !killed_all_) BATON_LOG(WARNING) << child->spec.name << " ended with " << Describe(exit);
@@ -163,7 +222,7 @@ void Supervisor::AdvanceDrain() {
   while (stage_ <= last_stage_ && (stage_ < 0 || !StageRuns(stage_))) ++stage_;
   stage_deadline_ = now + stage_timeout_;
   for (const auto& child : children_) {
-    if (child->spec.stage == stage_ && child->process != nullptr) child->process->Signal(SIGTERM);
+    if (child->spec.stage == stage_) Tell(child.get());
   }
 }
 

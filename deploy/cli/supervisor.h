@@ -40,15 +40,27 @@ class Supervisor {
   // Kills what still runs.
   ~Supervisor();
 
-  // Starts all. On an error those already started are killed.
+  // Starts all. On an error those already started are killed; after KeepAlive only the one that failed is left out.
   //   Codes of ChildProcess::Start.
   absl::Status Start(std::vector<ChildSpec> specs);
+
+  // Starts one more, kept alive as the others are. Where there is one of that name, retiring or not, it stays, and is started by
+  // `spec` when it ends. After KeepAlive.
+  //   Codes of ChildProcess::Start.
+  absl::Status Add(ChildSpec spec);
+  // Lets a child end: SIGTERM, SIGKILL after `patience`, and then it is forgotten. Nothing where there is none of that name, or it
+  // has been told already.
+  void Retire(absl::string_view name, absl::Duration patience);
+  // Of all children, those that are being retired too.
+  std::vector<std::string> names() const;
 
   // From now on a child that ends is started again. Until then its end is a failure.
   void KeepAlive() { keep_alive_ = true; }
 
   // Waits at most `timeout` for output, an end or a pending SIGINT or SIGTERM (which stays pending), and acts on it.
   void Turn(absl::Duration timeout);
+  // Turn also returns when `fd` is readable; -1: no such file.
+  void WakeBy(int fd) { wake_fd_ = fd; }
 
   // A child ended before KeepAlive: says which, how, and its last lines.
   std::optional<std::string> failure() const { return failure_; }
@@ -76,6 +88,9 @@ class Supervisor {
     std::deque<std::string> tail;
     MonotonicTime started_at{};
     std::optional<MonotonicTime> restart_at;
+    std::optional<MonotonicTime> retired_by;  // Is to be gone by then.
+    bool told = false;       // By a SIGTERM, to end.
+    bool forgotten = false;  // To be taken out of the list.
     absl::Duration backoff{};
     int num_restarts = 0;
   };
@@ -84,13 +99,15 @@ class Supervisor {
   void OnLine(Child* child, absl::string_view line);
   void OnExit(Child* child, const ChildExit& exit);
   void AdvanceDrain();
+  void AdvanceRetirements();
+  static void Tell(Child* child);
   bool StageRuns(int stage) const;
   void Wait(absl::Duration timeout);
   const Child* Find(absl::string_view name) const;
 
   const SupervisorOptions options_;
   std::vector<std::unique_ptr<Child>> children_;
-  int signal_fd_ = -1;
+  int signal_fd_ = -1, wake_fd_ = -1;
   bool keep_alive_ = false;
   bool draining_ = false;
   bool killed_all_ = false;

@@ -25,6 +25,7 @@ namespace {
 using ::baton::testing::IsOk;
 using ::baton::testing::StatusIs;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class SupervisorTest : public ::testing::Test {
@@ -192,6 +193,79 @@ TEST_F(SupervisorTest, ASignalWakesATurnAndStaysPending) {
   const timespec none = {};
   EXPECT_EQ(sigtimedwait(&set, nullptr, &none), SIGTERM);
   sigprocmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST_F(SupervisorTest, AddsAndRetiresWhileTheOthersGoOn) {
+  Supervisor supervisor(Options());
+  ASSERT_THAT(supervisor.Start({Polite("router"), Polite("decode d-1", 1)}), IsOk());
+  supervisor.KeepAlive();
+  ASSERT_THAT(supervisor.Add(Polite("decode d-2", 1)), IsOk());
+  EXPECT_THAT(supervisor.names(), ElementsAre("router", "decode d-1", "decode d-2"));
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return Count("] up") == 3; }));
+  const pid_t kept = supervisor.pid("decode d-1");
+  supervisor.Retire("decode d-2", absl::Seconds(20));
+  supervisor.Retire("decode d-7", absl::Seconds(20));
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return supervisor.names().size() == 2; }));
+  EXPECT_THAT(lines_, Contains("[decode d-2] ending"));
+  EXPECT_EQ(supervisor.pid("decode d-1"), kept);
+  EXPECT_TRUE(supervisor.clean());
+  EXPECT_FALSE(supervisor.ended());
+}
+
+TEST_F(SupervisorTest, WhoIsAddedAgainWhileRetiringIsStartedAnew) {
+  Supervisor supervisor(Options());
+  // Ends only when it is told a second time, or killed.
+  ASSERT_THAT(supervisor.Start({Shell("decode d-1", "trap 'echo told' TERM; echo up; while :; do sleep 0.01; done")}), IsOk());
+  supervisor.KeepAlive();
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return Count("up") == 1; }));
+  supervisor.Retire("decode d-1", absl::Hours(1));
+  ASSERT_THAT(supervisor.Add(Polite("decode d-1")), IsOk());
+  supervisor.Retire("decode d-1", absl::Hours(1));  // Has been told.
+  ASSERT_THAT(supervisor.Add(Polite("decode d-1")), IsOk());
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return Count("told") >= 1; }));
+  ASSERT_EQ(kill(supervisor.pid("decode d-1"), SIGKILL), 0);
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return Count("up") == 2; }));
+  EXPECT_EQ(Count("told"), 1);
+  EXPECT_EQ(supervisor.num_restarts("decode d-1"), 1);
+  supervisor.BeginDrain(absl::Seconds(20));  // It is the new one by now.
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return supervisor.ended(); }));
+  EXPECT_EQ(Count("ending"), 1);
+}
+
+TEST_F(SupervisorTest, WhoDoesNotRetireInTimeIsKilledAndOneThatIsDownIsForgotten) {
+  Supervisor supervisor(Options());
+  ASSERT_THAT(supervisor.Start({Polite("router"), Shell("decode d-1", "trap '' TERM; echo up; while :; do sleep 0.01; done")}), IsOk());
+  supervisor.KeepAlive();
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return Count("] up") == 2; }));
+  supervisor.Retire("decode d-1", absl::Milliseconds(1));
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return supervisor.names().size() == 1; }));
+  EXPECT_FALSE(supervisor.clean());
+  ASSERT_THAT(supervisor.Add(Shell("decode d-2", "exit 1")), IsOk());
+  ASSERT_TRUE(TurnUntil(&supervisor, [&] { return supervisor.pid("decode d-2") < 0; }));
+  supervisor.Retire("decode d-2", absl::Hours(1));
+  EXPECT_THAT(supervisor.names(), ElementsAre("router"));
+}
+
+TEST_F(SupervisorTest, AnAdditionThatDoesNotStartLeavesTheOthersAlone) {
+  Supervisor supervisor(Options());
+  ASSERT_THAT(supervisor.Start({Polite("router")}), IsOk());
+  supervisor.KeepAlive();
+  EXPECT_THAT(supervisor.Add({.name = "decode d-1", .argv = {"/nowhere/baton_decode_worker"}}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("decode d-1: /nowhere/baton_decode_worker")));
+  EXPECT_THAT(supervisor.names(), ElementsAre("router"));
+  EXPECT_GT(supervisor.pid("router"), 0);
+}
+
+TEST_F(SupervisorTest, AnotherFileWakesATurn) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Supervisor supervisor(Options());
+  supervisor.WakeBy(ends[0]);
+  ASSERT_EQ(write(ends[1], "x", 1), 1);
+  supervisor.Turn(absl::Hours(1));
+  supervisor.WakeBy(-1);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_F(SupervisorTest, AProgramThatIsNotThereIsNamed) {
