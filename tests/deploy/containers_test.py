@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dockerfile and compose.yaml: linted, valid by their schema, and with arguments that the programs of this build take."""
 import os
+import tempfile
 import unittest
 
+import dockerfile
 import programs
 import support
 
@@ -49,6 +51,27 @@ class DockerfileTest(unittest.TestCase):
         final = lines[lines.index("FROM ${DEBIAN_IMAGE} AS runtime"):]
         self.assertEqual([line for line in final if line.startswith("USER")], ["USER 10001:10001"])
         self.assertTrue([line for line in final if line.startswith("HEALTHCHECK") and line.endswith('CMD ["baton", "status"]')])
+
+    def test_the_build_is_what_its_test_carries_out(self):
+        """image_build_test.py reads the file as this does; it takes an hour, so it is not run every day."""
+        for variant in ("cpu", "cuda"):
+            instructions, image = dockerfile.chain("build", {"VARIANT": variant})
+            self.assertEqual(image, "docker.io/library/debian:12-slim")
+            script = dockerfile.shell_script(instructions, "/context")
+            self.assertEqual(support.run(["bash", "-n", "-c", script]).stderr, "")
+            self.assertLess(script.index("deploy/install_dependencies"), script.index("cp -a /context/. ."))
+            self.assertIn("cpack -G DEB", script)
+            self.assertEqual("nvidia-cuda-nvcc" in script, variant == "cuda")
+        with self.assertRaisesRegex(ValueError, "ADD x"):  # An instruction that is not known is no step to leave out.
+            dockerfile.shell_script([("ADD", "x y")], "/context")
+
+    def test_the_context_has_what_the_build_needs_and_no_more(self):
+        with tempfile.TemporaryDirectory() as folder:
+            context = os.path.join(folder, "context")
+            dockerfile.copy_context(context)
+            there = set(os.listdir(context))
+            self.assertLessEqual({"CMakeLists.txt", "CMakePresets.json", "LICENSE", "common", "deploy", "proto"}, there)
+            self.assertEqual({".git", "build", "tests"} & there, set())
 
     def test_its_environment_is_for_every_program(self):
         variables = image_variables()

@@ -10,6 +10,7 @@ import unittest
 
 import box
 import cluster
+import dockerfile
 import package_test
 import support
 
@@ -64,12 +65,10 @@ echo ended in order
 
 def stage(name):
     """(RUN commands, {variable: value}, health check) of a stage of the Dockerfile."""
-    with open(os.path.join(support.DEPLOY, "containers/Dockerfile")) as file:
-        text = re.sub(r"\\\n\s*", " ", file.read())
-    body = re.search(rf"^FROM \S+ AS {name}\n(.*?)(?=^FROM |\Z)", text, re.M | re.S)[1]
-    runs = [re.sub(r"^(--mount=\S+\s+)+", "", line) for line in re.findall(r"^RUN (.*)$", body, re.M)]
-    variables = dict(pair.split("=", 1) for line in re.findall(r"^ENV (.*)$", body, re.M) for pair in line.split())
-    check = re.search(r'^HEALTHCHECK .* CMD \[(.*)\]$', body, re.M)[1]
+    found = dockerfile.stages()[name]
+    runs = [re.sub(r"^(--mount=\S+\s+)+", "", rest) for rest in found.of("RUN")]
+    variables = dict(pair.split("=", 1) for rest in found.of("ENV") for pair in rest.split())
+    check = re.search(r"CMD \[(.*)\]$", found.of("HEALTHCHECK")[0])[1]
     return runs, variables, " ".join(word.strip().strip('"') for word in check.split(","))
 
 
