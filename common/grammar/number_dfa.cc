@@ -27,7 +27,8 @@ enum class Part { kNothing, kZero, kWhole, kPoint, kFraction };
 
 struct Progress {
   Part part = Part::kNothing;
-  int digits = 0;  // Of this part.
+  int digits = 0;  // Of this part; of a fraction while it is equal to a bound's.
+  int left = 0;    // Digits that a fraction may have yet.
   Comparison low, high;
   int64_t remainder = 0;
   auto operator<=>(const Progress&) const = default;
@@ -37,7 +38,11 @@ struct Progress {
 class Side {
  public:
   Side(const NumberBounds& bounds, std::optional<Bound> low, std::optional<Bound> high)
-      : bounds_(bounds), low_(std::move(low)), high_(std::move(high)) {}
+      : bounds_(bounds), low_(std::move(low)), high_(std::move(high)) {
+    if (!low_) begin_.low.sign = 1;
+    if (!high_) begin_.high.sign = -1;
+  }
+  const Progress& begin() const { return begin_; }
 
   std::optional<Progress> Next(const Progress& from, char c) const {
     Progress to = from;
@@ -46,6 +51,8 @@ class Side {
       if (bounds_.max_fraction_digits == 0 || bounds_.multiple_of != 1) return std::nullopt;
       to.part = Part::kPoint;
       to.digits = 0;
+      to.left = std::min(bounds_.max_fraction_digits, NumberBounds::kMaxDigits - (from.part == Part::kZero ? 0 : from.digits));
+      if (to.left <= 0) return std::nullopt;
       if (low_) to.low = AtPoint(from, from.low, low_->value);
       if (high_) to.high = AtPoint(from, from.high, high_->value);
       return to;
@@ -53,8 +60,9 @@ class Side {
     const int digit = c - '0';
     if (from.part == Part::kZero) return std::nullopt;  // No digit follows a leading zero.
     if (from.part == Part::kPoint || from.part == Part::kFraction) {
-      if (from.digits >= bounds_.max_fraction_digits) return std::nullopt;
+      if (from.left == 0) return std::nullopt;
       to.part = Part::kFraction;
+      to.left = from.left - 1;
       if (low_) to.low = AfterDigit(from.low, c, low_->value.fraction, from.digits);
       if (high_) to.high = AfterDigit(from.high, c, high_->value.fraction, from.digits);
     } else {
@@ -65,6 +73,7 @@ class Side {
       to.remainder = (from.remainder * 10 + digit) % bounds_.multiple_of;
     }
     ++to.digits;
+    if (to.part == Part::kFraction && to.low.sign != 0 && to.high.sign != 0) to.digits = 0;
     return to;
   }
 
@@ -97,6 +106,7 @@ class Side {
 
   const NumberBounds& bounds_;
   const std::optional<Bound> low_, high_;
+  Progress begin_;
 };
 
 // Appends the side's states to `dfa`; the first of them.
@@ -112,7 +122,7 @@ absl::StatusOr<uint32_t> AddSide(const Side& side, ByteDfa* dfa) {
     }
     return it->second;
   };
-  number(Progress{});
+  number(side.begin());
   for (size_t i = 0; i < open.size(); ++i) {
     if (dfa->states.size() > ByteDfa::kMaxStates) {
       return absl::ResourceExhaustedError(absl::StrCat("it needs an automaton of more than ", ByteDfa::kMaxStates, " states"));

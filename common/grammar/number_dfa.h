@@ -32,7 +32,9 @@ struct NumberBounds {
   int64_t multiple_of = 1;  // >= 1. Other than 1: whole numbers only.
   int max_fraction_digits = kMaxDigits;  // 0: whole numbers only.
 
-  static constexpr int kMaxDigits = 18;  // Before the point, and after it.
+  // Before and after the point together: what a double holds exactly enough to be read as the number that is written, so that
+  // a text below a bound is below it for every reader.
+  static constexpr int kMaxDigits = 15;
 };
 
 // The JSON texts, without exponent, of the numbers within `bounds`.

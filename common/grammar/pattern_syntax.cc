@@ -18,13 +18,31 @@ constexpr uint32_t kLastCharacter = 0x10FFFF;
 constexpr int kMaxNesting = 64;
 constexpr int kMaxRepeat = 10000;
 
+// What an escape such as \s stands for. Engines differ (ECMA-262, Python's re, RE2, ...): `surely` is in it for all of them,
+// `perhaps` for at least one. What is written has to match for all, so a set is taken by `surely` and its complement by
+// `perhaps`.
+struct Meaning {
+  CharacterSet surely, perhaps;
+};
+
 const CharacterSet kDigits = {{'0', '9'}};
+// Every letter, digit and mark of any script, and more: what is left beyond ASCII are the blank and signs before the first
+// letter, dashes, quotes and dots, currencies, arrows and operators.
+const CharacterSet kPerhapsWord = {{'0', '9'},       {'A', 'Z'},       {'_', '_'},       {'a', 'z'},          {0x80, 0x9F},
+                                   {0xAA, 0x200F},   {0x2028, 0x202F}, {0x203F, 0x209F}, {0x20C0, 0x218F}, {0x2400, kLastCharacter}};
+// Decimal digits of all scripts; of the rarer planes all but pictures.
+const CharacterSet kPerhapsDigits = {
+    {'0', '9'}, {0x660, 0x669}, {0x6F0, 0x6F9}, {0x7C0, 0x7C9}, {0x966, 0x96F}, {0x9E6, 0x9EF}, {0xA66, 0xA6F},
+    {0xAE6, 0xAEF}, {0xB66, 0xB6F}, {0xBE6, 0xBEF}, {0xC66, 0xC6F}, {0xCE6, 0xCEF}, {0xD66, 0xD6F}, {0xDE6, 0xDEF},
+    {0xE50, 0xE59}, {0xED0, 0xED9}, {0xF20, 0xF29}, {0x1040, 0x1049}, {0x1090, 0x1099}, {0x17E0, 0x17E9},
+    {0x1810, 0x1819}, {0x1946, 0x194F}, {0x19D0, 0x19D9}, {0x1A80, 0x1A89}, {0x1A90, 0x1A99}, {0x1B50, 0x1B59},
+    {0x1BB0, 0x1BB9}, {0x1C40, 0x1C49}, {0x1C50, 0x1C59}, {0xA620, 0xA629}, {0xA8D0, 0xA8D9}, {0xA900, 0xA909},
+    {0xA9D0, 0xA9D9}, {0xA9F0, 0xA9F9}, {0xAA50, 0xAA59}, {0xABF0, 0xABF9}, {0xFF10, 0xFF19}, {0x10000, 0x1EFFF},
+    {0x1FBF0, 0x1FBF9}};
 const CharacterSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-// What \s and \S both leave out where engines differ.
 const CharacterSet kSpaces = {{'\t', '\r'}, {' ', ' '}};
-const CharacterSet kAllSpaces = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
-                                 {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
-                                 {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const CharacterSet kPerhapsSpaces = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x180E, 0x180E},
+                                     {0x2000, 0x200B}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x2060}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CharacterSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 CharacterSet Normal(CharacterSet set) {
@@ -50,6 +68,9 @@ CharacterSet Complement(const CharacterSet& set) {
   if (next <= kLastCharacter) result.emplace_back(next, kLastCharacter);
   return result;
 }
+
+Meaning Exactly(CharacterSet set) { return {set, set}; }
+Meaning NotIn(const Meaning& meaning) { return {Complement(meaning.perhaps), Complement(meaning.surely)}; }
 
 class Parser {
  public:
@@ -139,8 +160,8 @@ class Parser {
     if (Take("(")) return Group(depth);
     if (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?') return Error("nothing to repeat");
     if (Take("\\")) {
-      BATON_ASSIGN_OR_RETURN(CharacterSet set, Escape(/*in_class=*/false));
-      return Characters(std::move(set));
+      BATON_ASSIGN_OR_RETURN(Meaning meaning, Escape(/*in_class=*/false));
+      return Characters(std::move(meaning.surely));
     }
     BATON_ASSIGN_OR_RETURN(const uint32_t c, Literal());
     return Characters({{c, c}});
@@ -184,31 +205,31 @@ class Parser {
   }
 
   // After the backslash.
-  absl::StatusOr<CharacterSet> Escape(bool in_class) {
+  absl::StatusOr<Meaning> Escape(bool in_class) {
     if (Done()) return Error("a \\ at the end");
     const char c = text_[at_++];
     switch (c) {
-      case 'd': return kDigits;
-      case 'w': return kWord;
-      case 's': return kSpaces;
-      case 'D': return Complement(kDigits);
-      case 'W': return Complement(kWord);
-      case 'S': return Complement(kAllSpaces);
-      case 't': return CharacterSet{{'\t', '\t'}};
-      case 'n': return CharacterSet{{'\n', '\n'}};
-      case 'r': return CharacterSet{{'\r', '\r'}};
-      case 'f': return CharacterSet{{'\f', '\f'}};
-      case 'v': return CharacterSet{{'\v', '\v'}};
-      case '0': return CharacterSet{{0, 0}};
+      case 'd': return Meaning{kDigits, kPerhapsDigits};
+      case 'w': return Meaning{kWord, kPerhapsWord};
+      case 's': return Meaning{kSpaces, kPerhapsSpaces};
+      case 'D': return NotIn({kDigits, kPerhapsDigits});
+      case 'W': return NotIn({kWord, kPerhapsWord});
+      case 'S': return NotIn({kSpaces, kPerhapsSpaces});
+      case 't': return Exactly({{'\t', '\t'}});
+      case 'n': return Exactly({{'\n', '\n'}});
+      case 'r': return Exactly({{'\r', '\r'}});
+      case 'f': return Exactly({{'\f', '\f'}});
+      case 'v': return Exactly({{'\v', '\v'}});
+      case '0': return Exactly({{0, 0}});
       case 'x': return Single(Hex(2));
       case 'u': return Single(Take("{") ? BracedHex() : Hex(4));
       case 'b':
-        if (in_class) return CharacterSet{{'\b', '\b'}};
+        if (in_class) return Exactly({{'\b', '\b'}});
         break;
       case 'c':
         if (!Done() && absl::ascii_isalpha(text_[at_])) {
           const uint32_t control = static_cast<uint32_t>(text_[at_++]) & 0x1F;
-          return CharacterSet{{control, control}};
+          return Exactly({{control, control}});
         }
         break;
       default:
@@ -219,9 +240,9 @@ class Parser {
     }
     return Error(absl::StrCat("\\", std::string(1, c), " is not supported"));
   }
-  static absl::StatusOr<CharacterSet> Single(const absl::StatusOr<uint32_t>& c) {
+  static absl::StatusOr<Meaning> Single(const absl::StatusOr<uint32_t>& c) {
     if (!c.ok()) return c.status();
-    return CharacterSet{{*c, *c}};
+    return Exactly({{*c, *c}});
   }
   absl::StatusOr<uint32_t> BracedHex() {
     const size_t end = text_.find('}', at_);
@@ -235,26 +256,30 @@ class Parser {
   // After the [.
   absl::StatusOr<PatternNode> Class() {
     const bool negated = Take("^");
-    CharacterSet set;
+    Meaning all;
     while (!Take("]")) {
       if (Done()) return Error("a [ without its ]");
-      BATON_ASSIGN_OR_RETURN(const CharacterSet low, ClassMember());
+      BATON_ASSIGN_OR_RETURN(const Meaning low, ClassMember());
       const bool range = at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']';
       if (!range) {
-        set.insert(set.end(), low.begin(), low.end());
+        all.surely.insert(all.surely.end(), low.surely.begin(), low.surely.end());
+        all.perhaps.insert(all.perhaps.end(), low.perhaps.begin(), low.perhaps.end());
         continue;
       }
       ++at_;
-      BATON_ASSIGN_OR_RETURN(const CharacterSet high, ClassMember());
-      const bool single = low.size() == 1 && low[0].first == low[0].second && high.size() == 1 && high[0].first == high[0].second;
-      if (!single || low[0].first > high[0].first) return Error("a range of a class is out of order");
-      set.emplace_back(low[0].first, high[0].first);
+      BATON_ASSIGN_OR_RETURN(const Meaning high, ClassMember());
+      if (!IsOne(low) || !IsOne(high) || low.surely[0].first > high.surely[0].first) return Error("a range of a class is out of order");
+      all.surely.emplace_back(low.surely[0].first, high.surely[0].first);
+      all.perhaps.push_back(all.surely.back());
     }
-    set = negated ? Complement(set) : Normal(std::move(set));
+    CharacterSet set = negated ? Complement(all.perhaps) : Normal(std::move(all.surely));
     if (set.empty()) return Error("a class of no characters");
     return Characters(std::move(set));
   }
-  absl::StatusOr<CharacterSet> ClassMember() {
+  static bool IsOne(const Meaning& meaning) {
+    return meaning.surely == meaning.perhaps && meaning.surely.size() == 1 && meaning.surely[0].first == meaning.surely[0].second;
+  }
+  absl::StatusOr<Meaning> ClassMember() {
     if (Take("\\")) return Escape(/*in_class=*/true);
     return Single(Literal());
   }

@@ -36,10 +36,6 @@ const std::map<std::string, std::string>& KeywordTypes() {
   return *types;
 }
 
-absl::Status Error(const std::string& path, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
-}
-
 int NumValues(const Json& json) {
   int count = 1;
   if (json.is_structured()) {
@@ -62,10 +58,10 @@ bool IsOfType(const Json& value, const std::string& type) {
 
 absl::StatusOr<Program> CompileJsonSchema(absl::string_view schema, bool lenient) {
   if (schema.size() > kMaxSchemaBytes) {
-    return Error("#", absl::StrCat("the schema has ", schema.size(), " bytes, at most ", kMaxSchemaBytes, " are taken"));
+    return SchemaError("#", absl::StrCat("the schema has ", schema.size(), " bytes, at most ", kMaxSchemaBytes, " are taken"));
   }
   const absl::StatusOr<Json> json = ParseOrderedJson(schema);
-  if (!json.ok()) return Error("#", json.status().message());
+  if (!json.ok()) return SchemaError("#", json.status().message());
   return SchemaCompiler(*json, lenient).Compile();
 }
 
@@ -74,30 +70,30 @@ absl::StatusOr<Program> SchemaCompiler::Compile() {
   references_["#"] = root;
   BATON_RETURN_IF_ERROR(Write(root, root_, "#"));
   if (builder_.full()) {
-    return Error("#", absl::StrCat("the schema needs an automaton of more than ", ProgramBuilder::kMaxStates, " states or ",
+    return SchemaError("#", absl::StrCat("the schema needs an automaton of more than ", ProgramBuilder::kMaxStates, " states or ",
                                    ProgramBuilder::kMaxLinks, " links"));
   }
   Program program = builder_.Build();
   if (!program.HasText()) {
-    return Error("#", absl::StrCat("nothing that is nested ", Program::kMaxDepth, " deep or less is valid under this schema"));
+    return SchemaError("#", absl::StrCat("nothing that is nested ", Program::kMaxDepth, " deep or less is valid under this schema"));
   }
   return program;
 }
 
 absl::Status SchemaCompiler::Unsupported(const std::string& path, absl::string_view what) const {
   if (lenient_) return absl::OkStatus();
-  return Error(path, absl::StrCat(what, " is not supported"));
+  return SchemaError(path, absl::StrCat(what, " is not supported"));
 }
 
 absl::Status SchemaCompiler::Charge(const std::string& path) {
-  if (++num_schemas_ > kMaxSchemas) return Error(path, absl::StrCat("the schema has more than ", kMaxSchemas, " parts"));
-  if (builder_.full()) return Error(path, "the schema is too large here");
+  if (++num_schemas_ > kMaxSchemas) return SchemaError(path, absl::StrCat("the schema has more than ", kMaxSchemas, " parts"));
+  if (builder_.full()) return SchemaError(path, "the schema is too large here");
   return absl::OkStatus();
 }
 
 absl::Status SchemaCompiler::ChargeCopy(const Json& schema, const std::string& path) {
   num_copies_ += NumValues(schema);
-  if (num_copies_ > kMaxCopies) return Error(path, "\"allOf\", \"anyOf\" and \"$ref\" beside other keywords repeat too much here");
+  if (num_copies_ > kMaxCopies) return SchemaError(path, "\"allOf\", \"anyOf\" and \"$ref\" beside other keywords repeat too much here");
   return absl::OkStatus();
 }
 
@@ -113,8 +109,8 @@ absl::Status SchemaCompiler::Write(Rule rule, const Json& schema, const std::str
     if (schema.get<bool>()) builder_.Tail(builder_.Start(rule), AnyValue());
     return absl::OkStatus();  // False: a rule that never ends.
   }
-  if (!schema.is_object()) return Error(path, "a schema is an object, true or false");
-  if (++depth_ > kMaxNesting) return Error(path, absl::StrCat("schemas are nested deeper than ", kMaxNesting));
+  if (!schema.is_object()) return SchemaError(path, "a schema is an object, true or false");
+  if (++depth_ > kMaxNesting) return SchemaError(path, absl::StrCat("schemas are nested deeper than ", kMaxNesting));
   const absl::Status status = WriteObjectForm(rule, schema, path);
   --depth_;
   return status;
@@ -150,10 +146,10 @@ absl::Status SchemaCompiler::WriteReference(Rule rule, const Json& schema, const
 }
 
 absl::StatusOr<const Json*> SchemaCompiler::Resolve(const Json& ref, const std::string& path) const {
-  if (!ref.is_string()) return Error(path, "\"$ref\" is no string");
+  if (!ref.is_string()) return SchemaError(path, "\"$ref\" is no string");
   const std::string& text = ref.get_ref<const std::string&>();
   if (text != "#" && !absl::StartsWith(text, "#/")) {
-    return Error(path, absl::StrCat("\"$ref\" ", DumpJson(ref), " is not supported: only \"#\" and \"#/...\" are"));
+    return SchemaError(path, absl::StrCat("\"$ref\" ", Quoted(ref), " is not supported: only \"#\" and \"#/...\" are"));
   }
   const Json* at = &root_;
   if (text == "#") return at;
@@ -165,7 +161,7 @@ absl::StatusOr<const Json*> SchemaCompiler::Resolve(const Json& ref, const std::
     } else if (at->is_array() && absl::SimpleAtoi(name, &index) && index < at->size()) {
       at = &(*at)[index];
     } else {
-      return Error(path, absl::StrCat("\"$ref\" ", DumpJson(ref), " names nothing"));
+      return SchemaError(path, absl::StrCat("\"$ref\" ", Quoted(ref), " names nothing"));
     }
   }
   return at;
@@ -174,8 +170,8 @@ absl::StatusOr<const Json*> SchemaCompiler::Resolve(const Json& ref, const std::
 absl::StatusOr<Json> SchemaCompiler::Flatten(const Json& schema, const std::string& path, int depth) {
   BATON_RETURN_IF_ERROR(Charge(path));
   if (schema.is_boolean()) return schema;
-  if (!schema.is_object()) return Error(path, "a schema is an object, true or false");
-  if (depth > kMaxNesting) return Error(path, "\"$ref\" and \"allOf\" lead round without an end, or too deep");
+  if (!schema.is_object()) return SchemaError(path, "a schema is an object, true or false");
+  if (depth > kMaxNesting) return SchemaError(path, "\"$ref\" and \"allOf\" lead round without an end, or too deep");
   BATON_RETURN_IF_ERROR(CheckKeywords(schema, path));
   BATON_RETURN_IF_ERROR(ChargeCopy(schema, path));
   std::vector<std::pair<Json, std::string>> parts;
@@ -186,7 +182,7 @@ absl::StatusOr<Json> SchemaCompiler::Flatten(const Json& schema, const std::stri
     own.erase("$ref");
   }
   if (schema.contains("allOf")) {
-    if (!schema["allOf"].is_array()) return Error(path, "\"allOf\" is no array");
+    if (!schema["allOf"].is_array()) return SchemaError(path, "\"allOf\" is no array");
     for (size_t i = 0; i < schema["allOf"].size(); ++i) {
       parts.emplace_back(schema["allOf"][i], absl::StrCat(path, "/allOf/", i));
     }
@@ -206,7 +202,7 @@ absl::StatusOr<Json> SchemaCompiler::Flatten(const Json& schema, const std::stri
     if (!Restricts(flat)) continue;
     BATON_RETURN_IF_ERROR(ChargeCopy(own, path));
     const absl::StatusOr<Json> merged = MergeSchemas(own, flat);
-    if (!merged.ok()) return Error(path, merged.status().message());
+    if (!merged.ok()) return SchemaError(path, merged.status().message());
     own = *merged;
   }
   return own;
@@ -214,7 +210,7 @@ absl::StatusOr<Json> SchemaCompiler::Flatten(const Json& schema, const std::stri
 
 absl::Status SchemaCompiler::WriteAlternatives(Rule rule, const Json& schema, const std::string& path) {
   const Json& alternatives = schema["anyOf"];
-  if (!alternatives.is_array() || alternatives.empty()) return Error(path, "\"anyOf\" or \"oneOf\" is no array, or empty");
+  if (!alternatives.is_array() || alternatives.empty()) return SchemaError(path, "\"anyOf\" or \"oneOf\" is no array, or empty");
   Json others = schema;
   others.erase("anyOf");
   const bool merge = Restricts(others);
@@ -233,7 +229,7 @@ absl::Status SchemaCompiler::CheckKeywords(const Json& schema, const std::string
   for (const auto& [key, value] : schema.items()) {
     const bool known = IsAnnotation(key) || KeywordTypes().count(key) > 0 || key == "type" || key == "enum" || key == "const" ||
                        key == "anyOf" || key == "oneOf" || key == "allOf" || key == "$ref";
-    if (!known) BATON_RETURN_IF_ERROR(Unsupported(path, absl::StrCat("\"", key, "\"")));
+    if (!known) BATON_RETURN_IF_ERROR(Unsupported(path, Quoted(Json(key))));
   }
   return absl::OkStatus();
 }
@@ -241,11 +237,11 @@ absl::Status SchemaCompiler::CheckKeywords(const Json& schema, const std::string
 // The values themselves: of those that are of a type that is asked for.
 absl::Status SchemaCompiler::WriteValues(Rule rule, const Json& schema, const std::string& path) {
   const Json values = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
-  if (!values.is_array() || values.empty()) return Error(path, "\"enum\" is no array, or empty");
+  if (!values.is_array() || values.empty()) return SchemaError(path, "\"enum\" is no array, or empty");
   if (values.size() > kMaxEnumValues) {
-    return Error(path, absl::StrCat("\"enum\" has ", values.size(), " values, at most ", kMaxEnumValues, " are taken"));
+    return SchemaError(path, absl::StrCat("\"enum\" has ", values.size(), " values, at most ", kMaxEnumValues, " are taken"));
   }
-  if (schema.contains("const") && schema.contains("enum")) return Error(path, "\"const\" beside \"enum\" is not supported");
+  if (schema.contains("const") && schema.contains("enum")) return SchemaError(path, "\"const\" beside \"enum\" is not supported");
   for (const auto& [key, value] : schema.items()) {
     if (KeywordTypes().count(key) > 0) BATON_RETURN_IF_ERROR(Unsupported(path, absl::StrCat("\"", key, "\" beside \"enum\" or \"const\"")));
   }
@@ -263,7 +259,7 @@ absl::Status SchemaCompiler::WriteValues(Rule rule, const Json& schema, const st
 // Without "type", keywords that say something of one type alone mean that type.
 absl::Status SchemaCompiler::WriteTypes(Rule rule, const Json& schema, const std::string& path) {
   if (schema.contains("type") && !schema["type"].is_string() && !schema["type"].is_array()) {
-    return Error(path, "\"type\" is neither a string nor an array of strings");
+    return SchemaError(path, "\"type\" is neither a string nor an array of strings");
   }
   if (schema.contains("enum") || schema.contains("const")) return WriteValues(rule, schema, path);
   std::vector<std::string> types = TypesOf(schema);
@@ -300,7 +296,7 @@ absl::Status SchemaCompiler::WriteType(Rule rule, const std::string& type, const
   } else if (type == "boolean") {
     for (const char* literal : {"true", "false"}) builder_.Go(builder_.Text(rule, builder_.Start(rule), literal), end);
   } else {
-    return Error(path, absl::StrCat("\"type\" ", DumpJson(Json(type)), " is none of object, array, string, number, integer, boolean, null"));
+    return SchemaError(path, absl::StrCat("\"type\" ", Quoted(Json(type)), " is none of object, array, string, number, integer, boolean, null"));
   }
   return absl::OkStatus();
 }

@@ -4,12 +4,21 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Cut between characters.
+std::string Shortened(std::string text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+  text.resize(most);
+  return text + "...";
+}
 
 Json Both(const Json& a, const Json& b) {
   if (a == b) return a;
@@ -50,6 +59,56 @@ void MergeMembers(const Json& a, const Json& b, Json* merged) {
   (*merged)["additionalProperties"] = extra_a == nullptr ? *extra_b : extra_b == nullptr ? *extra_a : Both(*extra_a, *extra_b);
 }
 
+// What `schema` says of the item at `place`; null: nothing. "items" is about what comes after the part's own "prefixItems".
+const Json* OfItem(const Json& schema, size_t place) {
+  const Json* prefix = Find(schema, "prefixItems");
+  if (prefix != nullptr && place < prefix->size()) return &(*prefix)[place];
+  return Find(schema, "items");
+}
+
+absl::Status MergeItems(const Json& a, const Json& b, Json* merged) {
+  size_t size = 0;
+  for (const Json* side : {&a, &b}) {
+    const Json* items = Find(*side, "items");
+    const Json* prefix = Find(*side, "prefixItems");
+    if (items != nullptr && !items->is_object() && !items->is_boolean()) {
+      return absl::InvalidArgumentError("\"items\" that is no schema is not supported where schemas are brought together");
+    }
+    if (prefix != nullptr && !prefix->is_array()) return absl::InvalidArgumentError("\"prefixItems\" is no array");
+    if (prefix != nullptr) size = std::max(size, prefix->size());
+  }
+  const auto both = [](const Json* of_a, const Json* of_b) {
+    if (of_a != nullptr && of_b != nullptr) return Both(*of_a, *of_b);
+    return of_a != nullptr ? *of_a : of_b != nullptr ? *of_b : Json(true);
+  };
+  Json prefix = Json::array();
+  for (size_t i = 0; i < size; ++i) prefix.push_back(both(OfItem(a, i), OfItem(b, i)));
+  if (size > 0) (*merged)["prefixItems"] = std::move(prefix);
+  const Json *items_a = Find(a, "items"), *items_b = Find(b, "items");
+  if (items_a != nullptr || items_b != nullptr) (*merged)["items"] = both(items_a, items_b);
+  return absl::OkStatus();
+}
+
+// "additionalProperties" is about the keys that its own part's "properties" and "patternProperties" leave over. No one schema
+// says that of two parts with different patterns.
+absl::Status CheckPatternsMerge(const Json& a, const Json& b) {
+  const auto same = [&](const char* key) {
+    const Json *of_a = Find(a, key), *of_b = Find(b, key);
+    return of_a == nullptr ? of_b == nullptr : of_b != nullptr && *of_a == *of_b;
+  };
+  if (same("patternProperties") && same("properties") && same("additionalProperties")) return absl::OkStatus();
+  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    if (!one->contains("patternProperties")) continue;
+    for (const char* key : {"additionalProperties", "properties", "patternProperties"}) {
+      if (other->contains(key)) {
+        return absl::InvalidArgumentError(absl::StrCat("\"patternProperties\" and the \"", key,
+                                                       "\" of another schema (of \"allOf\", \"anyOf\" or \"$ref\") for one thing are not supported"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 Json Intersection(const Json& a, const Json& b) {
   Json result = Json::array();
   for (const Json& value : a) {
@@ -86,8 +145,6 @@ absl::Status MergeKeyword(const std::string& key, const Json& a, const Json& b, 
     for (const Json& name : b) {
       if (std::ranges::find(result, name) == result.end()) result.push_back(name);
     }
-  } else if (key == "items" || key == "propertyNames") {
-    result = Both(a, b);
   } else if (key == "anyOf") {
     Json alternatives = Json::array();
     for (const Json& one : a) alternatives.push_back(Json{{"allOf", Json::array({one, Json{{"anyOf", b}}})}});
@@ -103,6 +160,12 @@ absl::Status MergeKeyword(const std::string& key, const Json& a, const Json& b, 
 }
 
 }  // namespace
+
+absl::Status SchemaError(absl::string_view path, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(Shortened(std::string(path), 400), ": ", what));
+}
+
+std::string Quoted(const Json& value) { return Shortened(DumpJson(value), 200); }
 
 bool IsAnnotation(const std::string& keyword) {
   static const auto* const names = new std::set<std::string>{
@@ -133,9 +196,13 @@ std::vector<std::string> TypesOf(const Json& schema) {
 }
 
 absl::StatusOr<Json> MergeSchemas(const Json& a, const Json& b) {
+  BATON_RETURN_IF_ERROR(CheckPatternsMerge(a, b));
+  const auto apart = [](const std::string& key) {
+    return key == "properties" || key == "additionalProperties" || key == "items" || key == "prefixItems";
+  };
   Json merged = Json::object();
   for (const auto& [key, value] : a.items()) {
-    if (key == "properties" || key == "additionalProperties") continue;
+    if (apart(key)) continue;
     const Json* other = Find(b, key.c_str());
     if (other == nullptr) {
       merged[key] = value;
@@ -144,7 +211,7 @@ absl::StatusOr<Json> MergeSchemas(const Json& a, const Json& b) {
     }
   }
   for (const auto& [key, value] : b.items()) {
-    if (key != "properties" && key != "additionalProperties" && !a.contains(key)) merged[key] = value;
+    if (!apart(key) && !a.contains(key)) merged[key] = value;
   }
   if (HasValues(a) && HasValues(b)) {
     const Json values_a = ValuesOf(a), values_b = ValuesOf(b);
@@ -152,6 +219,7 @@ absl::StatusOr<Json> MergeSchemas(const Json& a, const Json& b) {
     merged.erase("const");
     merged["enum"] = Intersection(values_a, values_b);
   }
+  BATON_RETURN_IF_ERROR(MergeItems(a, b, &merged));
   MergeMembers(a, b, &merged);
   return merged;
 }

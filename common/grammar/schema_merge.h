@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
 namespace baton {
 
+// INVALID_ARGUMENT: what is wrong at the place `path`; a long path is cut.
+absl::Status SchemaError(absl::string_view path, absl::string_view what);
+// JSON text for a message, cut after some 200 bytes.
+std::string Quoted(const nlohmann::ordered_json& value);
 // Keywords that restrict nothing: titles, descriptions, ...
 bool IsAnnotation(const std::string& keyword);
 // Whether a schema says more than annotations and definitions.

@@ -47,10 +47,6 @@ const char* FormatPattern(absl::string_view format) {
   return nullptr;
 }
 
-absl::Status Error(const std::string& path, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
-}
-
 std::string Escaped(const std::string& name) {
   std::string escaped;
   for (const char c : name) escaped += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
@@ -65,7 +61,7 @@ absl::StatusOr<std::optional<uint32_t>> SchemaCompiler::Count(const Json& schema
   if (it == schema.end()) return std::optional<uint32_t>();
   const double value = it->is_number() ? it->get<double>() : -1;
   if (value < 0 || value != std::floor(value) || value > kMaxCount) {
-    return Error(path, absl::StrCat("\"", keyword, "\" is no whole number from 0 to ", kMaxCount));
+    return SchemaError(path, absl::StrCat("\"", keyword, "\" is no whole number from 0 to ", kMaxCount));
   }
   return std::optional<uint32_t>(static_cast<uint32_t>(value));
 }
@@ -81,13 +77,13 @@ absl::Status SchemaCompiler::WriteString(Rule rule, const Json& schema, const st
   for (const char* keyword : {"pattern", "format"}) {
     const auto it = schema.find(keyword);
     if (it == schema.end()) continue;
-    if (!it->is_string()) return Error(path, absl::StrCat("\"", keyword, "\" is no string"));
+    if (!it->is_string()) return SchemaError(path, absl::StrCat("\"", keyword, "\" is no string"));
     const std::string text = it->get<std::string>();
     const bool format = std::string(keyword) == "format";
     if (format && !pattern.empty()) {
       BATON_RETURN_IF_ERROR(Unsupported(path, "\"format\" beside \"pattern\""));
     } else if (format && FormatPattern(text) == nullptr) {
-      BATON_RETURN_IF_ERROR(Unsupported(path, absl::StrCat("\"format\" ", DumpJson(*it))));
+      BATON_RETURN_IF_ERROR(Unsupported(path, absl::StrCat("\"format\" ", Quoted(*it))));
     } else {
       pattern = format ? FormatPattern(text) : text;
     }
@@ -111,7 +107,7 @@ absl::Status SchemaCompiler::WriteString(Rule rule, const Json& schema, const st
   }
   absl::StatusOr<ByteDfa> dfa = CompilePattern(pattern, CharacterForm::kJsonString);
   if (dfa.ok() && (least > 0 || most != Program::kUnbounded)) dfa = BoundLength(*dfa, least, most);
-  if (!dfa.ok()) return Error(path, absl::StrCat("\"pattern\" ", DumpJson(Json(pattern)), ": ", dfa.status().message()));
+  if (!dfa.ok()) return SchemaError(path, absl::StrCat("\"pattern\" ", Quoted(Json(pattern)), ": ", dfa.status().message()));
   const State inside = builder_.NewState(rule), quote = builder_.NewState(rule), end = builder_.NewState(rule);
   builder_.Bytes(builder_.Start(rule), '"', '"', inside);
   builder_.Dfa(rule, inside, *dfa, quote);
@@ -138,14 +134,14 @@ absl::Status SchemaCompiler::WriteNumber(Rule rule, bool integer, const Json& sc
     const auto it = schema.find(keyword);
     if (it == schema.end()) continue;
     const std::optional<Decimal> value = it->is_number() ? ParseDecimal(DumpJson(*it)) : std::nullopt;
-    if (!value) return Error(path, absl::StrCat("\"", keyword, "\" is no number, or too large a one"));
-    if (*bound) return Error(path, absl::StrCat("\"", keyword, "\" beside its inclusive form is not supported"));
+    if (!value) return SchemaError(path, absl::StrCat("\"", keyword, "\" is no number, or too large a one"));
+    if (*bound) return SchemaError(path, absl::StrCat("\"", keyword, "\" beside its inclusive form is not supported"));
     *bound = NumberBounds::Bound{*value, inclusive};
     bounded = true;
   }
   if (const auto it = schema.find("multipleOf"); it != schema.end()) {
     const std::optional<Decimal> value = it->is_number() ? ParseDecimal(DumpJson(*it)) : std::nullopt;
-    if (!value || value->negative || value->zero()) return Error(path, "\"multipleOf\" is no number over 0");
+    if (!value || value->negative || value->zero()) return SchemaError(path, "\"multipleOf\" is no number over 0");
     const double number = it->get<double>();
     if (value->whole.empty() && value->fraction.find_first_not_of('0') + 1 == value->fraction.size() && value->fraction.back() == '1') {
       bounds.max_fraction_digits = std::min<int>(bounds.max_fraction_digits, static_cast<int>(value->fraction.size()));
@@ -161,7 +157,7 @@ absl::Status SchemaCompiler::WriteNumber(Rule rule, bool integer, const Json& sc
   constexpr char kInteger[] = "^-?(0|[1-9][0-9]{0,17})$";
   const bool plain_number = !bounded && !integer;
   absl::StatusOr<ByteDfa> dfa = bounded ? NumbersWithin(bounds) : CompilePattern(kInteger, CharacterForm::kPlain);
-  if (!dfa.ok()) return Error(path, absl::StrCat("the bounds of this number: ", dfa.status().message()));
+  if (!dfa.ok()) return SchemaError(path, absl::StrCat("the bounds of this number: ", dfa.status().message()));
   const State end = builder_.NewState(rule);
   builder_.Return(end);
   if (plain_number) {
@@ -184,11 +180,16 @@ absl::Status SchemaCompiler::WriteArray(Rule rule, const Json& schema, const std
   }
   static const Json* const any = new Json(true);
   const Json& items = schema.contains("items") ? schema["items"] : *any;
-  const bool tuple_in_items = items.is_array();  // As drafts before 2020-12 have it.
-  if (schema.contains("prefixItems") || tuple_in_items) {
-    if (tuple_in_items) return Unsupported(path, "an array in \"items\" (draft 2020-12 has \"prefixItems\" for it)");
-    return WriteTuple(rule, schema, path, least, most);
+  if (items.is_array()) {  // As drafts before 2020-12 have it.
+    BATON_RETURN_IF_ERROR(Unsupported(path, "an array in \"items\" (draft 2020-12 has \"prefixItems\" for it)"));
+    Json tuple = schema;
+    tuple["prefixItems"] = items;
+    tuple.erase("items");
+    return WriteArray(rule, tuple, path);
   }
+  const auto prefix = schema.find("prefixItems");
+  if (prefix != schema.end() && !prefix->is_array()) return SchemaError(path, "\"prefixItems\" is no array");
+  if (prefix != schema.end() && !prefix->empty()) return WriteTuple(rule, schema, path, least, most);
   BATON_ASSIGN_OR_RETURN(const Rule item, NewRuleOf(items, absl::StrCat(path, "/items")));
   const Rule counted = builder_.NewRule(least, most);
   WriteItems(counted, item, least);
@@ -199,7 +200,6 @@ absl::Status SchemaCompiler::WriteArray(Rule rule, const Json& schema, const std
 // The first items one by one, what follows counted.
 absl::Status SchemaCompiler::WriteTuple(Rule rule, const Json& schema, const std::string& path, uint32_t least, uint32_t most) {
   const Json& prefix = schema["prefixItems"];
-  if (!prefix.is_array()) return Error(path, "\"prefixItems\" is no array");
   const uint32_t size = static_cast<uint32_t>(prefix.size());
   const uint32_t rest_least = least > size ? least - size : 0;
   const uint32_t rest_most = most == Program::kUnbounded ? most : most > size ? most - size : 0;
@@ -226,7 +226,7 @@ absl::Status SchemaCompiler::WriteTuple(Rule rule, const Json& schema, const std
     builder_.Bytes(after, ',', ',', comma);
     builder_.Call(comma, Space(), before);
   }
-  if (rest_most == 0 || size == 0) return size == 0 ? Unsupported(path, "an empty \"prefixItems\"") : absl::OkStatus();
+  if (rest_most == 0) return absl::OkStatus();
   static const Json* const any = new Json(true);
   BATON_ASSIGN_OR_RETURN(const Rule item, NewRuleOf(schema.contains("items") ? schema["items"] : *any, absl::StrCat(path, "/items")));
   const State more = builder_.NewState(counted), comma = builder_.NewState(counted), next = builder_.NewState(counted);
@@ -246,15 +246,15 @@ absl::StatusOr<std::vector<SchemaCompiler::Member>> SchemaCompiler::Members(cons
   std::vector<Member> members;
   const Json properties = schema.contains("properties") ? schema["properties"] : Json::object();
   const Json required = schema.contains("required") ? schema["required"] : Json::array();
-  if (!properties.is_object()) return Error(path, "\"properties\" is no object");
-  if (!required.is_array()) return Error(path, "\"required\" is no array");
+  if (!properties.is_object()) return SchemaError(path, "\"properties\" is no object");
+  if (!required.is_array()) return SchemaError(path, "\"required\" is no array");
   for (const auto& [name, value] : properties.items()) {
     members.push_back({name, value, absl::StrCat(path, "/properties/", Escaped(name))});
   }
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < members.size(); ++i) places[members[i].name] = i;
   for (const Json& name : required) {
-    if (!name.is_string()) return Error(path, "\"required\" has something else than strings");
+    if (!name.is_string()) return SchemaError(path, "\"required\" has something else than strings");
     const auto [it, inserted] = places.try_emplace(name.get<std::string>(), members.size());
     if (inserted) {
       const Json value = schema.contains("additionalProperties") ? schema["additionalProperties"] : Json(true);
@@ -275,7 +275,7 @@ absl::StatusOr<std::optional<SchemaCompiler::Extra>> SchemaCompiler::ExtraMember
   std::string where = absl::StrCat(path, "/additionalProperties");
   if (schema.contains("additionalProperties")) value = &schema["additionalProperties"];
   if (value == nullptr && members.empty()) value = any;
-  if (schema.contains("patternProperties") && Restricts(schema["patternProperties"])) {
+  if (schema.contains("patternProperties") && schema["patternProperties"] != Json::object()) {
     const Json& patterns = schema["patternProperties"];
     const bool closed = members.empty() && schema.contains("additionalProperties") && schema["additionalProperties"] == Json(false);
     if (patterns.is_object() && patterns.size() == 1 && closed) {
@@ -300,7 +300,7 @@ absl::StatusOr<std::optional<SchemaCompiler::Extra>> SchemaCompiler::ExtraMember
   }
   absl::StatusOr<ByteDfa> keys = CompilePattern(key_pattern, CharacterForm::kJsonString);
   if (keys.ok()) keys = ExcludeTexts(*keys, names);
-  if (!keys.ok()) return Error(where, absl::StrCat("the keys: ", keys.status().message()));
+  if (!keys.ok()) return SchemaError(where, absl::StrCat("the keys: ", keys.status().message()));
   extra.key = builder_.NewRule();
   const State inside = builder_.NewState(extra.key), quote = builder_.NewState(extra.key), end = builder_.NewState(extra.key);
   builder_.Bytes(builder_.Start(extra.key), '"', '"', inside);
@@ -325,7 +325,7 @@ absl::Status SchemaCompiler::WriteObject(Rule rule, const Json& schema, const st
   for (const Member& member : members) {
     optional = member.required ? 0 : optional + 1;
     if (optional > kMaxOptionalMembers) {
-      return Error(path, absl::StrCat("more than ", kMaxOptionalMembers, " properties in a row that are not required"));
+      return SchemaError(path, absl::StrCat("more than ", kMaxOptionalMembers, " properties in a row that are not required"));
     }
   }
   return WriteMembers(rule, members, extra, min.value_or(0) > 0 && num_required == 0);
