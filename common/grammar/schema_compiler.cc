@@ -36,6 +36,16 @@ const std::map<std::string, std::string>& KeywordTypes() {
   return *types;
 }
 
+// Of a schema without "type".
+std::vector<std::string> MeantTypes(const Json& schema) {
+  std::set<std::string> meant;
+  for (const auto& [key, value] : schema.items()) {
+    const auto it = KeywordTypes().find(key);
+    if (it != KeywordTypes().end()) meant.insert(it->second);
+  }
+  return {meant.begin(), meant.end()};
+}
+
 int NumValues(const Json& json) {
   int count = 1;
   if (json.is_structured()) {
@@ -167,6 +177,33 @@ absl::StatusOr<const Json*> SchemaCompiler::Resolve(const Json& ref, const std::
   return at;
 }
 
+const Json* SchemaCompiler::Target(const Json& ref) const {
+  const absl::StatusOr<const Json*> target = Resolve(ref, "");
+  return target.ok() ? *target : nullptr;
+}
+
+// Those of oneOf, as they are in anyOf: of which no two have a value in common. What is meant by their keywords (WriteTypes)
+// is said by their types, so that what they are merged with makes it no more.
+absl::StatusOr<Json> SchemaCompiler::ExclusiveAlternatives(const Json& alternatives, const std::string& path) {
+  if (lenient_ || !alternatives.is_array()) return alternatives;
+  Json result = alternatives;
+  for (Json& one : result) {
+    if (!one.is_object()) continue;
+    const bool plain = std::ranges::none_of(std::initializer_list<const char*>{"type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf"},
+                                            [&](const char* key) { return one.contains(key); });
+    const std::vector<std::string> meant = plain ? MeantTypes(one) : std::vector<std::string>();
+    if (!meant.empty()) one["type"] = meant;
+  }
+  for (size_t i = 0; i < result.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (disjoint_.AreDisjoint(result[j], result[i])) continue;
+      return SchemaError(path, absl::StrCat("alternatives ", j, " and ", i, " of \"oneOf\" may have a value in common, which is not supported: "
+                                            "let them differ in \"type\", \"const\", bounds or a required property, or use \"anyOf\""));
+    }
+  }
+  return result;
+}
+
 absl::StatusOr<Json> SchemaCompiler::Flatten(const Json& schema, const std::string& path, int depth) {
   BATON_RETURN_IF_ERROR(Charge(path));
   if (schema.is_boolean()) return schema;
@@ -189,10 +226,11 @@ absl::StatusOr<Json> SchemaCompiler::Flatten(const Json& schema, const std::stri
     own.erase("allOf");
   }
   if (schema.contains("oneOf")) {
+    BATON_ASSIGN_OR_RETURN(Json alternatives, ExclusiveAlternatives(schema["oneOf"], path));
     if (schema.contains("anyOf")) {
-      parts.emplace_back(Json{{"anyOf", schema["oneOf"]}}, path);
+      parts.emplace_back(Json{{"anyOf", std::move(alternatives)}}, path);
     } else {
-      own["anyOf"] = schema["oneOf"];
+      own["anyOf"] = std::move(alternatives);
     }
     own.erase("oneOf");
   }
@@ -264,16 +302,11 @@ absl::Status SchemaCompiler::WriteTypes(Rule rule, const Json& schema, const std
   if (schema.contains("enum") || schema.contains("const")) return WriteValues(rule, schema, path);
   std::vector<std::string> types = TypesOf(schema);
   if (!schema.contains("type")) {
-    std::set<std::string> meant;
-    for (const auto& [key, value] : schema.items()) {
-      const auto it = KeywordTypes().find(key);
-      if (it != KeywordTypes().end()) meant.insert(it->second);
-    }
-    if (meant.empty()) {
+    types = MeantTypes(schema);
+    if (types.empty()) {
       builder_.Tail(builder_.Start(rule), AnyValue());
       return absl::OkStatus();
     }
-    types.assign(meant.begin(), meant.end());
   }
   for (const std::string& type : types) {
     const Rule one = builder_.NewRule();

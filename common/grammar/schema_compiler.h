@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/grammar/program.h"
+#include "common/grammar/schema_disjoint.h"
 #include "nlohmann/json.hpp"
 
 namespace baton {
@@ -41,6 +42,7 @@ class SchemaCompiler {
   absl::Status WriteTypes(Rule rule, const Json& schema, const std::string& path);
   absl::Status WriteType(Rule rule, const std::string& type, const Json& schema, const std::string& path);
   absl::Status CheckKeywords(const Json& schema, const std::string& path) const;
+  absl::StatusOr<Json> ExclusiveAlternatives(const Json& schema, const std::string& path);
   // Without $ref, allOf and oneOf at its top: what they say is merged into it.
   absl::StatusOr<Json> Flatten(const Json& schema, const std::string& path, int depth);
   absl::StatusOr<const Json*> Resolve(const Json& ref, const std::string& path) const;
@@ -79,7 +81,11 @@ class SchemaCompiler {
   void Characters(Rule rule, State from, State to);  // One character of a JSON string, in any of its forms.
   void WriteItems(Rule rule, Rule item, uint32_t min_items);
 
+  // Null: nothing.
+  const Json* Target(const Json& ref) const;
+
   const Json& root_;
+  DisjointSchemas disjoint_{[this](const Json& ref) { return Target(ref); }};
   const bool lenient_;
   ProgramBuilder builder_;
   std::map<std::string, Rule> references_;

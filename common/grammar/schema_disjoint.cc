@@ -13,9 +13,9 @@ namespace {
 
 using Json = DisjointSchemas::Json;
 
-enum Type : unsigned { kObject = 1, kArray = 2, kString = 4, kWholeNumber = 8, kOtherNumber = 16, kBoolean = 32, kNull = 64 };
+constexpr unsigned kObject = 1, kArray = 2, kString = 4, kWholeNumber = 8, kOtherNumber = 16, kBoolean = 32, kNull = 64;
 
-unsigned TypesOf(const std::vector<const Json*>& parts) {
+unsigned TypeBits(const std::vector<const Json*>& parts) {
   unsigned types = 127;
   for (const Json* part : parts) {
     if (!part->contains("type")) continue;
@@ -100,18 +100,18 @@ bool DisjointSchemas::Disjoint(const Json& a, const Json& b, int depth) {
   AddParts(b, depth, &of_b);
   work_ += static_cast<int>(of_a.size() * of_b.size());
   if (work_ > kMaxWork) return false;
-  unsigned common = TypesOf(of_a) & TypesOf(of_b);
-  if ((common & kObject) != 0 && MembersDiffer(of_a, of_b, depth)) common &= ~unsigned{kObject};
-  if (Apart(of_a, of_b, {"minLength"}, {"maxLength"})) common &= ~unsigned{kString};
-  if (Apart(of_a, of_b, {"minItems"}, {"maxItems"})) common &= ~unsigned{kArray};
-  if (Apart(of_a, of_b, {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})) common &= ~unsigned{kWholeNumber | kOtherNumber};
+  unsigned common = TypeBits(of_a) & TypeBits(of_b);
+  if ((common & kObject) != 0 && MembersDiffer(of_a, of_b, depth)) common &= ~kObject;
+  if (Apart(of_a, of_b, {"minLength"}, {"maxLength"})) common &= ~kString;
+  if (Apart(of_a, of_b, {"minItems"}, {"maxItems"})) common &= ~kArray;
+  if (Apart(of_a, of_b, {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})) common &= ~(kWholeNumber | kOtherNumber);
   return common == 0 || NoValueOf(of_a, of_b) || NoValueOf(of_b, of_a) || NoAlternativeOf(of_a, b, depth) ||
          NoAlternativeOf(of_b, a, depth);
 }
 
 // Where `a` lists its values: that `b` has none of them.
 bool DisjointSchemas::NoValueOf(const Parts& a, const Parts& b) {
-  const unsigned types = TypesOf(b);
+  const unsigned types = TypeBits(b);
   const auto impossible = [&](const Json& value) {
     ++work_;
     if ((TypeOf(value) & types) == 0) return true;

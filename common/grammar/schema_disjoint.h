@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nlohmann/json.hpp"
@@ -25,7 +26,7 @@ class DisjointSchemas {
 
  private:
   static constexpr int kMaxDepth = 6;
-  static constexpr int kMaxWork = 400'000;
+  static constexpr int kMaxWork = 1'000'000;
   // The schemas that all have to hold: through $ref and allOf.
   using Parts = std::vector<const Json*>;
 

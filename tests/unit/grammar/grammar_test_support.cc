@@ -99,11 +99,11 @@ bool ObjectIsValid(const Json& schema, const Json& object, const Json& root) {
 }
 
 bool CombinationsAreValid(const Json& schema, const Json& value, const Json& root) {
-  const auto any = [&](const Json& alternatives) {
-    return std::ranges::any_of(alternatives, [&](const Json& one) { return IsValid(one, value, root); });
+  const auto count = [&](const Json& alternatives) {
+    return std::ranges::count_if(alternatives, [&](const Json& one) { return IsValid(one, value, root); });
   };
-  if (schema.contains("anyOf") && !any(schema["anyOf"])) return false;
-  if (schema.contains("oneOf") && !any(schema["oneOf"])) return false;  // As Baton takes it.
+  if (schema.contains("anyOf") && count(schema["anyOf"]) == 0) return false;
+  if (schema.contains("oneOf") && count(schema["oneOf"]) != 1) return false;
   if (schema.contains("allOf")) {
     for (const Json& one : schema["allOf"]) {
       if (!IsValid(one, value, root)) return false;

@@ -117,6 +117,42 @@ TEST(JsonSchemaExact, BoundedNumbersHaveNoMoreDigitsThanADoubleTells) {
   }
 }
 
+// What fits two alternatives of oneOf is not valid, so there must be nothing that does.
+TEST(JsonSchemaExact, AlternativesOfOneOfMayHaveNothingInCommon) {
+  const char* const kRefused[] = {
+      R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+      R"({"oneOf":[{"type":"string","maxLength":3},{"type":"string","minLength":2}]})",
+      R"({"oneOf":[{"const":1},{"enum":[2,1.0]}]})",
+      R"({"oneOf":[{"const":{"a":1,"b":2}},{"const":{"b":2,"a":1}}]})",
+      R"({"oneOf":[{},{"type":"string"}]})",
+      R"({"oneOf":[{"type":"null"},{"$ref":"#/$defs/o"}],"$defs":{"o":{"properties":{"a":{"type":"null"}}}}})",
+      R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"oneOf":[{"required":["a"]},{"required":["b"]}]})",
+      R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}}},{"type":"object","properties":{"k":{"const":"b"}}}]})",
+      R"({"oneOf":[{"minimum":3},{"type":"integer","maximum":3}]})",
+      R"({"items":{"anyOf":[{"oneOf":[{"type":"string"},{"type":"string"}]}]}})",
+  };
+  for (const char* schema : kRefused) {
+    EXPECT_THAT(CompileJsonSchema(schema).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr("alternatives 0 and 1 of \"oneOf\""), HasSubstr("in common"))))
+        << schema;
+    EXPECT_TRUE(CompileJsonSchema(schema, /*lenient=*/true).ok()) << schema;
+  }
+  Expect({
+      {R"({"oneOf":[{"type":"integer","minimum":4},{"type":"number","maximum":3.5},{"type":["null","string"],"maxLength":2}]})", {"4", "3.5", "3", "null"}, {"3.6"}},
+      {R"({"oneOf":[{"const":1},{"enum":[2,3]},{"type":"string","const":"1"}]})", {"1", "3", R"("1")"}, {"4"}},
+      {R"({"$defs":{"a":{"type":"object","properties":{"k":{"const":"a"},"x":{"type":"null"}},"required":["k"]},"b":{"type":"object","properties":{"k":{"enum":["b","c"]}}}},)"
+       R"("oneOf":[{"$ref":"#/$defs/a"},{"allOf":[{"$ref":"#/$defs/b"}]},{"type":"null"}]})",
+       {R"({"k":"a","x":null})", R"({"k":"c"})", "null"}, {R"({"k":"d"})"}},
+      {R"({"oneOf":[{"type":"object","properties":{"a":{"type":"null"}},"required":["a"],"additionalProperties":false},)"
+       R"({"type":"object","properties":{"b":{"type":"null"}},"required":["b"],"additionalProperties":false}]})",
+       {R"({"a":null})", R"({"b":null})"}, {R"({"a":null,"b":null})", "{}"}},
+      {R"({"oneOf":[{"anyOf":[{"type":"string"},{"type":"null"}]},{"anyOf":[{"type":"integer"},{"type":"boolean"}]}]})", {R"("a")", "1"}, {"1.5"}},
+      // Without "type" an alternative is of the type that its keywords are about, also beside a schema of more types.
+      {R"({"type":["object","null"],"oneOf":[{"properties":{"k":{"const":1}},"required":["k"]},{"properties":{"k":{"const":2}},"required":["k"]}]})",
+       {R"({"k":1})", R"({"k":2})"}, {"null", R"({"k":3})"}},
+  });
+}
+
 TEST(JsonSchemaExact, LenientTuplesOfOlderDraftsAreTuples) {
   EXPECT_THAT(CompileJsonSchema(R"({"type":"array","items":[{"type":"integer"}]})").status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("an array in \"items\"")));
