@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/build_info.h"
@@ -49,11 +51,28 @@ const EndpointRow* FindRoute(const std::string& path) {
   return nullptr;
 }
 
+// A model's name may have a slash or a blank in it. What is no escape stays as it is.
+std::string PercentDecoded(absl::string_view path) {
+  std::string decoded;
+  for (size_t i = 0; i < path.size(); ++i) {
+    const bool escape = path[i] == '%' && i + 2 < path.size() && absl::ascii_isxdigit(static_cast<unsigned char>(path[i + 1])) &&
+                        absl::ascii_isxdigit(static_cast<unsigned char>(path[i + 2]));
+    if (!escape) {
+      decoded += path[i];
+      continue;
+    }
+    decoded += absl::HexStringToBytes(path.substr(i + 1, 2));
+    i += 2;
+  }
+  return decoded;
+}
+
 constexpr char kRequestIdHeader[] = "X-Request-Id";
 
 }  // namespace
 
 void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> writer) {
+  request.path = PercentDecoded(request.path);
   const std::optional<std::string> given = request.Header(kRequestIdHeader);
   const absl::Status id_status = given && !given->empty() ? CheckRequestId(kRequestIdHeader, *given) : absl::OkStatus();
   const std::string request_id = given && !given->empty() && id_status.ok() ? *given : NewRequestId();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "router/openai_tools.h"
 #include "router/status_details.h"
 
 namespace baton {
@@ -50,6 +51,7 @@ HttpGeneration::HttpGeneration(RouterCore* core, const OpenAiRequest& request, s
                                std::shared_ptr<HttpResponseWriter> writer)
     : core_(core),
       stream_(request.stream),
+      tools_(request.tools),
       headers_(std::move(headers)),
       writer_(std::move(writer)),
       response_(request, core->model.tokenizer.get(), std::move(request_id), core->model.name,
@@ -105,7 +107,8 @@ void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response
   if (gone) CancelAll(absl::CancelledError("client went away, or reads too slowly"));
 }
 
-void HttpGeneration::OnEnd(const absl::Status& status) {
+void HttpGeneration::OnEnd(const absl::Status& ended) {
+  const absl::Status status = NameTool(tools_, ended);
   {
     MutexLock lock(&mutex_);
     if (done_) return;

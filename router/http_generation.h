@@ -43,6 +43,7 @@ class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
 
   RouterCore* const core_;
   const bool stream_;
+  const ToolUse tools_;
   const HttpHeaders headers_;
   const std::shared_ptr<HttpResponseWriter> writer_;
   Mutex mutex_;

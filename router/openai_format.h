@@ -9,8 +9,9 @@
 namespace baton {
 
 // Reads `response_format`: {"type": "text"}, {"type": "json_object"}, or {"type": "json_schema", "json_schema": {"name": text,
-// "schema": object, "strict": bool}}. A schema is always kept to; `"strict": false` leaves out what of it is not supported.
-//   INVALID_ARGUMENT  another shape; Param() is "response_format...".
+// "schema": object, "strict": bool}}. A schema is always kept to; `"strict": false` leaves out what of it is not supported. Also
+// other servers' spellings: {"type": "json_object", "schema": object}, and `guided_json` or `json_schema` beside it.
+//   INVALID_ARGUMENT  another shape, or two formats; Param() is "response_format...", or the other field.
 absl::Status ReadResponseFormat(JsonFields& fields, v1::GenerateRequest* request);
 
 }  // namespace baton

@@ -128,6 +128,35 @@ absl::Status ReadLimits(JsonFields& fields, bool chat, v1::GenerateRequest* requ
   return absl::OkStatus();
 }
 
+// Fields of other servers that ask for another answer than would come without them: leaving them out would be wrong text.
+// False, null and what is empty ask for nothing.
+absl::Status RefuseUnsupported(JsonFields& fields) {
+  constexpr absl::string_view kFormat = "use response_format with a json_schema", kMessages = "write what is meant into the messages",
+                              kTools = "use tools and tool_choice", kLogprobs = "logprobs are of the answer alone";
+  static constexpr std::pair<const char*, absl::string_view> kFields[] = {
+      {"guided_choice", kFormat},   {"guided_regex", kFormat},
+      {"guided_grammar", kFormat},  {"structured_outputs", kFormat},
+      {"structural_tag", kFormat},  {"grammar", kFormat},
+      {"regex", kFormat},           {"ebnf", kFormat},
+      {"functions", kTools},        {"function_call", kTools},
+      {"chat_template", kMessages}, {"continue_final_message", kMessages},
+      {"documents", kMessages},     {"prompt_logprobs", kLogprobs},
+      {"truncate_prompt_tokens", "shorten the prompt"},
+      {"include_stop_str_in_output", "the text ends before the stop string"},
+      {"use_beam_search", "use n"},
+      {"allowed_token_ids", "use logit_bias"},
+      {"bad_words", "use logit_bias"},
+  };
+  for (const auto& [name, instead] : kFields) {
+    const Json* const value = fields.Find(name);
+    if (value == nullptr || *value == Json(false) || (value->is_string() && value->get_ref<const std::string&>().empty())) continue;
+    if (*value == Json("none")) continue;  // Of function_call.
+    if ((value->is_object() || value->is_array()) && value->empty()) continue;
+    return InvalidField(name, absl::StrCat("is not supported: ", instead));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadOptions(JsonFields& fields, OpenAiRequest* parsed, v1::GenerateRequest* request) {
   BATON_ASSIGN_OR_RETURN(const std::optional<std::string> model, fields.GetString("model"));
   request->set_model(model.value_or(""));
@@ -151,6 +180,7 @@ absl::Status ReadOptions(JsonFields& fields, OpenAiRequest* parsed, v1::Generate
     BATON_ASSIGN_OR_RETURN(const std::optional<bool> usage, inner.GetBool("include_usage"));
     parsed->include_usage = usage.value_or(false);
   }
+  BATON_RETURN_IF_ERROR(RefuseUnsupported(fields));
   BATON_RETURN_IF_ERROR(ReadResponseFormat(fields, request));
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier"}) {
     fields.Ignore(name);

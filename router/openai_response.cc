@@ -22,6 +22,10 @@ Json BytesJson(const std::string& bytes) {
   return array;
 }
 
+size_t CountCharacters(absl::string_view utf8) {
+  return static_cast<size_t>(std::ranges::count_if(utf8, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
 std::string Event(const Json& json) { return absl::StrCat("data: ", DumpJson(json), "\n\n"); }
 
 Json ErrorJson(const absl::Status& status) {
@@ -69,7 +73,8 @@ OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, const Tokenizer* to
       id_(absl::StrCat(request.chat ? "chatcmpl-" : "cmpl-", id)),
       model_(std::move(model)),
       created_(created),
-      choices_(request.requests.size() * static_cast<size_t>(request.num_choices), Choice(request.tools)) {}
+      choices_(request.requests.size() * static_cast<size_t>(request.num_choices),
+               Choice(request.tools, tokenizer, !request.requests.empty() && request.requests[0].skip_special_tokens_off())) {}
 
 std::string OpenAiResponse::Events(int prompt, const v1::GenerateResponse& response) {
   NoteUsage(response);
@@ -268,8 +273,9 @@ Json OpenAiResponse::CompletionLogprobs(Choice& choice, const v1::ChoiceDelta& d
       if (!top.contains(name)) top[name] = FiniteLogprob(other.logprob());
     }
     tops.push_back(std::move(top));
+    // As OpenAI's: in characters, not bytes. A part of a character stands where the character begins.
     offsets.push_back(choice.text_offset);
-    choice.text_offset += text.size();
+    choice.text_offset += CountCharacters(choice.passed.Push(position.token_id()));
   }
   return Json{{"text_offset", std::move(offsets)},
               {"token_logprobs", std::move(values)},

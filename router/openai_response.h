@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "baton/v1/generation.pb.h"
+#include "common/text/detokenizer.h"
 #include "common/text/tokenizer.h"
 #include "router/json_fields.h"
 #include "router/openai_request.h"
@@ -34,7 +35,7 @@ class OpenAiResponse {
 
  private:
   struct Choice {
-    explicit Choice(const ToolUse& use) : tools(use) {}
+    Choice(const ToolUse& use, const Tokenizer* tokenizer, bool keep_special) : tools(use), passed(tokenizer, keep_special) {}
     std::string text;
     std::vector<int32_t> token_ids;
     Json logprobs;  // As in the body; null until there are any.
@@ -42,7 +43,9 @@ class OpenAiResponse {
     bool begun = false;    // Its first event (the role) is out.
     ToolCallReader tools;
     std::vector<ToolCall> calls;
-    size_t text_offset = 0;  // Bytes of text before the next token, for completions' logprobs.
+    // For completions' logprobs: text of the tokens that have been listed, and its whole characters.
+    Detokenizer passed;
+    size_t text_offset = 0;
   };
 
   Json Chunk() const;

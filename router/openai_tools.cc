@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/openai_tools.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "router/status_details.h"
@@ -15,19 +19,24 @@ namespace {
 
 const Json& FunctionOf(const Json& tool) { return tool.contains("function") ? tool["function"] : tool; }
 
-// A schema that becomes a part of another one takes its references along.
+// A schema that becomes a part of another one takes its references along. Data that looks like one stays as it is, and so
+// does a member that is only named like a keyword.
 void MoveReferences(const std::string& place, Json* schema) {
-  if (schema->is_object()) {
-    for (auto& [key, value] : schema->items()) {
-      if (key != "$ref" || !value.is_string()) {
-        MoveReferences(place, &value);
-        continue;
-      }
+  static constexpr absl::string_view kData[] = {"const", "enum", "default", "examples", "example"};
+  static constexpr absl::string_view kMaps[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"};
+  if (schema->is_array()) {
+    for (Json& value : *schema) MoveReferences(place, &value);
+  }
+  if (!schema->is_object()) return;
+  for (auto& [key, value] : schema->items()) {
+    if (key == "$ref" && value.is_string()) {
       const std::string ref = value.get<std::string>();
       if (ref == "#" || absl::StartsWith(ref, "#/")) value = place + ref.substr(1);
+    } else if (std::ranges::find(kMaps, key) != std::end(kMaps) && value.is_object()) {
+      for (auto& [name, part] : value.items()) MoveReferences(place, &part);
+    } else if (std::ranges::find(kData, key) == std::end(kData)) {
+      MoveReferences(place, &value);
     }
-  } else if (schema->is_array()) {
-    for (Json& value : *schema) MoveReferences(place, &value);
   }
 }
 
@@ -78,9 +87,11 @@ absl::Status ReadToolChoice(JsonFields& fields, v1::GenerateRequest* request, To
   }
   if (word == "none" || (tools.empty() && word == "auto" && !named)) return absl::OkStatus();
   if (tools.empty()) return InvalidField("tool_choice", "asks for a call, but there are no tools");
-  for (const Json& tool : tools) use->names.insert(FunctionOf(tool)["name"].get<std::string>());
-  use->mode = ToolUse::Mode::kAuto;
-  if (word == "auto" && !named) return absl::OkStatus();
+  for (const Json& tool : tools) use->names.push_back(FunctionOf(tool)["name"].get<std::string>());
+  if (word == "auto" && !named) {
+    use->mode = request->has_response_format() ? ToolUse::Mode::kNone : ToolUse::Mode::kAuto;
+    return absl::OkStatus();
+  }
   if (request->has_response_format()) return InvalidField("tool_choice", "cannot ask for a call beside a response_format");
   if (!named) {
     use->mode = ToolUse::Mode::kRequired;
@@ -103,6 +114,29 @@ absl::Status ReadToolChoice(JsonFields& fields, v1::GenerateRequest* request, To
     return absl::OkStatus();
   }
   return InvalidField("tool_choice", "names a function that is none of the tools");
+}
+
+absl::Status NameTool(const ToolUse& use, const absl::Status& status) {
+  const bool named = use.mode == ToolUse::Mode::kNamed;
+  if ((!named && use.mode != ToolUse::Mode::kRequired) || Param(status) != "response_format") return status;
+  absl::string_view problem = status.message();
+  absl::ConsumePrefix(&problem, "response_format ");
+  const absl::string_view tool = "#/$defs/tool";
+  const size_t at = problem.find(tool);
+  size_t number = use.names.size();
+  std::string place;
+  if (named) {
+    number = static_cast<size_t>(std::ranges::find(use.names, use.name) - use.names.begin());
+  } else if (at != absl::string_view::npos) {
+    const size_t begin = at + tool.size();
+    const size_t end = std::min(problem.find_first_not_of("0123456789", begin), problem.size());
+    place = std::string(problem.substr(at, end - at));
+    if (!absl::SimpleAtoi(problem.substr(begin, end - begin), &number)) number = use.names.size();
+  }
+  if (number >= use.names.size()) return InvalidField("tool_choice", problem);
+  std::string text(problem);
+  if (!place.empty()) text = absl::StrReplaceAll(text, {{place + "/", "#/"}, {place + ":", "#:"}, {place + "\"", "#\""}});
+  return InvalidField(absl::StrCat("tools[", number, "].function.parameters"), absl::StrCat("of ", use.names[number], " ", text));
 }
 
 }  // namespace baton

@@ -11,10 +11,15 @@ namespace baton {
 
 // Reads `tool_choice` ("none", "auto", "required", {"type": "function", "function": {"name": text}}) and
 // `parallel_tool_calls` of a chat whose `tools` have been read and checked. Required and named choices become the request's
-// response format: a list of calls, or the arguments of the named one.
+// response format: a list of calls, or the arguments of the named one. Beside a response_format the answer is that format's,
+// and no call is sought in it.
 //   INVALID_ARGUMENT  another choice, one without its tool, or one that is forced beside a response_format; Param() is
 //                     "tool_choice".
 absl::Status ReadToolChoice(JsonFields& fields, v1::GenerateRequest* request, ToolUse* use);
+
+// What a client is told of the format that its required or named call became: a schema that cannot be used is
+// "tools[i].function.parameters", with the tool's name, and the place in it as the client wrote it. Others are unchanged.
+absl::Status NameTool(const ToolUse& use, const absl::Status& status);
 
 }  // namespace baton
 

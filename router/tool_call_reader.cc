@@ -15,30 +15,40 @@ using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
 
-bool ReadCall(const Json& json, const std::set<std::string>& names, ToolCall* call) {
+bool IsObjectText(const std::string& text) {
+  const absl::StatusOr<Json> parsed = ParseOrderedJson(text);
+  return parsed.ok() && parsed->is_object();
+}
+
+// Unmarked, it has to be a call and nothing else: the members that a call has no room for are an answer's.
+bool ReadCall(const Json& json, const std::vector<std::string>& names, bool marked, ToolCall* call) {
   if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return false;
   call->name = json["name"].get<std::string>();
-  if (!names.contains(call->name)) return false;
+  if (std::ranges::find(names, call->name) == names.end()) return false;
   const char* const member = json.contains("arguments") ? "arguments" : "parameters";
+  if (!marked) {
+    const bool typed = json.contains("type") && json["type"] == Json("function");
+    if (!json.contains(member) || json.size() != (typed ? 3u : 2u)) return false;
+  }
   if (!json.contains(member)) {
     call->arguments = "{}";
     return true;
   }
   const Json& arguments = json[member];
-  if (!arguments.is_object() && !arguments.is_string()) return false;
+  if (!arguments.is_object() && !(arguments.is_string() && IsObjectText(arguments.get<std::string>()))) return false;
   call->arguments = arguments.is_string() ? arguments.get<std::string>() : DumpJson(arguments);
   return true;
 }
 
 }  // namespace
 
-bool ToolCallReader::ReadCalls(absl::string_view json, Result* result) const {
+bool ToolCallReader::ReadCalls(absl::string_view json, bool marked, Result* result) const {
   const absl::StatusOr<Json> parsed = ParseOrderedJson(absl::StripAsciiWhitespace(json));
   if (!parsed.ok()) return false;
   const Json list = parsed->is_array() ? *parsed : Json::array({*parsed});
   std::vector<ToolCall> calls(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
-    if (!ReadCall(list[i], use_.names, &calls[i])) return false;
+    if (!ReadCall(list[i], use_.names, marked, &calls[i])) return false;
   }
   if (calls.empty()) return false;
   std::ranges::move(calls, std::back_inserter(result->calls));
@@ -69,7 +79,7 @@ void ToolCallReader::PushList(absl::string_view text, Result* result) {
     in_string_ = c == '"';
     depth_ += (c == '{') - (c == '}');
     if (depth_ > 0) continue;
-    if (!ReadCalls(held_, result)) result->content += held_;
+    if (!ReadCalls(held_, /*marked=*/true, result)) result->content += held_;
     held_.clear();
   }
 }
@@ -88,7 +98,7 @@ bool ToolCallReader::Advance(Result* result) {
     case Part::kTag: {
       const size_t end = held_.find(kClose.data(), 0, kClose.size());
       if (end == std::string::npos) return false;
-      if (!ReadCalls(absl::string_view(held_).substr(0, end), result)) {
+      if (!ReadCalls(absl::string_view(held_).substr(0, end), /*marked=*/true, result)) {
         absl::StrAppend(&result->content, blanks_, kOpen, absl::string_view(held_).substr(0, end + kClose.size()));
       }
       held_.erase(0, end + kClose.size());
@@ -125,7 +135,7 @@ ToolCallReader::Result ToolCallReader::Finish() {
   Result result;
   // A model may end its answer where the closing tag should be.
   const bool may_be_call = part_ == Part::kTag || part_ == Part::kWhole;
-  if (use_.mode == ToolUse::Mode::kRequired || !may_be_call || !ReadCalls(held_, &result)) {
+  if (use_.mode == ToolUse::Mode::kRequired || !may_be_call || !ReadCalls(held_, part_ == Part::kTag, &result)) {
     if (part_ == Part::kTag) absl::StrAppend(&result.content, blanks_, kOpen);
     result.content += held_;
   }

@@ -2,7 +2,6 @@
 #ifndef BATON_ROUTER_TOOL_CALL_READER_H_
 #define BATON_ROUTER_TOOL_CALL_READER_H_
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,14 +24,15 @@ struct ToolUse {
     kNamed,     // The answer is the arguments of one call of `name`, by its format.
   };
   Mode mode = Mode::kNone;
-  std::set<std::string> names;
+  std::vector<std::string> names;  // In the order of the tools.
   std::string name;
 };
 
 // Finds calls in a choice's text as it comes. One thread.
 //
 // kAuto: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` anywhere (Hermes, Qwen), or an answer that is nothing but
-// such an object (Llama: "parameters") or a list of them. Calls of unknown tools, or that are no JSON, stay text.
+// such an object (Llama: "parameters") or a list of them. Calls of unknown tools, or that are no JSON, stay text; without the
+// tags so does an object with any other members than those of a call, for they would be lost.
 // kRequired: every object of the list. kNamed: not needed.
 class ToolCallReader {
  public:
@@ -53,8 +53,8 @@ class ToolCallReader {
   void PushList(absl::string_view text, Result* result);
   bool Advance(Result* result);
   bool FindTag(Result* result);
-  // Appends the calls that `json` is; false when it is something else.
-  bool ReadCalls(absl::string_view json, Result* result) const;
+  // Appends the calls that `json` is; false when it is something else. `marked`: a tag or the format says that it is a call.
+  bool ReadCalls(absl::string_view json, bool marked, Result* result) const;
 
   const ToolUse use_;
   Part part_ = Part::kStart;

@@ -162,6 +162,10 @@ absl::StatusOr<Json> Parse(absl::string_view text, int max_depth) {
     return absl::InvalidArgumentError(absl::StrFormat("invalid JSON at byte %d: invalid UTF-8 byte 0x%02X", valid,
                                                       static_cast<unsigned char>(text[valid])));
   }
+  // nlohmann takes a NUL for the end; JSON has none anywhere.
+  if (const size_t nul = text.find('\0'); nul != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrFormat("invalid JSON at byte %d: a NUL byte", nul));
+  }
   Json value;
   Builder builder(&value);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {

@@ -31,6 +31,14 @@ TEST(ParseJson, Values) {
   EXPECT_TRUE(json["b"].is_null());
 }
 
+// nlohmann takes it for the end.
+TEST(ParseJson, ANulByteIsNoEnd) {
+  for (const std::string& text : {std::string("{}\0", 3), std::string("{}\0x", 4), std::string("\0{}", 3), std::string("{\"a\":\"\0\"}", 9)}) {
+    EXPECT_THAT(ParseJson(text), StatusIs(kInvalid, HasSubstr("NUL")));
+    EXPECT_THAT(ParseOrderedJson(text), StatusIs(kInvalid, HasSubstr("NUL")));
+  }
+}
+
 TEST(ParseJson, OrderedKeepsTheOrder) {
   ASSERT_OK_AND_ASSIGN(const nlohmann::ordered_json json, ParseOrderedJson(R"({"z":1,"a":2,"m":3})"));
   EXPECT_EQ(DumpJson(json), R"({"z":1,"a":2,"m":3})");
