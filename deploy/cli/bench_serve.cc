@@ -112,7 +112,9 @@ int RunBenchServe(const ConfigResult& config) {
   InterruptWatch interrupt;
   if (options->model.empty()) {
     auto model = bench::FirstModel(*options);
-    if (!model.ok()) return Fail("bench serve", model.status(), json);
+    if (!model.ok()) {
+      return Fail("bench serve", model.status(), json, absl::IsInvalidArgument(model.status()) ? kExitUsage : kExitFailure);
+    }
     options->model = *model;
   }
   auto run = bench::LoadRun::Create(*options);

@@ -54,7 +54,7 @@ class Chat {
       }
       failed = !Ask(text);
       // A script should not go on as if it had been answered.
-      if (failed && !interactive_) return kExitFailure;
+      if (failed && (!interactive_ || unwritable_)) return kExitFailure;
     }
     if (interactive_) std::fputs("\n", stderr);
     return kExitOk;
@@ -93,16 +93,28 @@ class Chat {
   // False when the router refused or failed; the question is then forgotten.
   bool Ask(const std::string& text) {
     AddMessage("user", text);
+    if (const absl::Status valid = CheckTexts(request_); !valid.ok()) {
+      request_.mutable_chat()->mutable_messages()->RemoveLast();
+      Fail("chat", valid, /*json=*/false);
+      return false;
+    }
     Answer answer;
     interrupts_->SetHandler([this] { client_.Cancel(); });
     const absl::Status status =
-        client_.Generate(request_, absl::GetFlag(FLAGS_timeout), [&answer](const v1::GenerateResponse& response) {
+        client_.Generate(request_, absl::GetFlag(FLAGS_timeout), [&](const v1::GenerateResponse& response) {
           answer.Add(response);
-          for (const v1::ChoiceDelta& delta : response.deltas()) Print(delta.text());
+          for (const v1::ChoiceDelta& delta : response.deltas()) {
+            if (!delta.text().empty()) unwritable_ = unwritable_ || !Print(delta.text());
+          }
+          if (unwritable_) client_.Cancel();  // Whoever reads us is gone.
         });
     interrupts_->SetHandler(nullptr);
     const std::string said = answer.choices.empty() ? "" : answer.choices[0].text;
-    if (!said.empty() || status.ok()) Print("\n");
+    if (!said.empty() || status.ok()) unwritable_ = unwritable_ || !Print("\n");
+    if (unwritable_) {
+      Fail("chat", absl::UnavailableError("standard output cannot be written"), /*json=*/false);
+      return false;
+    }
     const bool stopped = absl::IsCancelled(status);
     if (stopped) Note("(stopped)\n");
     if (!status.ok() && !stopped) {
@@ -121,6 +133,7 @@ class Chat {
   InterruptWatch* const interrupts_;
   const bool interactive_;
   const bool color_;
+  bool unwritable_ = false;  // Answers are lost.
 };
 
 int RunChat(const ConfigResult& config) {

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/build_info.h"
@@ -54,6 +55,20 @@ int UnknownCommand(const std::string& name) {
   return kExitUsage;
 }
 
+// `baton bench` by itself.
+int Bench(const std::vector<std::string>& rest) {
+  const bool help = !rest.empty() && (rest[0] == "--help" || rest[0] == "-h");
+  std::string text = "Usage: baton bench COMMAND [flags]\n\nCommands:\n";
+  for (const CommandFactory factory : kCommands) {
+    const Command command = factory();
+    if (absl::StartsWith(command.name, "bench ")) absl::StrAppendFormat(&text, "  %-12s %s\n", command.name, command.summary);
+  }
+  absl::StrAppend(&text, "\nFlags of one: baton bench COMMAND --help.\n");
+  if (help) return Print(text) ? kExitOk : kExitFailure;
+  std::fputs(text.c_str(), stderr);
+  return kExitUsage;
+}
+
 }  // namespace
 
 std::string ExitCodesHelp() { return "Exit codes: 0 done, 1 it did not work, 2 wrong arguments.\n"; }
@@ -77,6 +92,7 @@ int RunCommandLine(const std::vector<std::string>& args) {
     absl::StrAppend(&name, " ", rest[0]);
     rest.erase(rest.begin());
   }
+  if (name == "bench") return Bench(rest);
   SetCurrentCommand(name);
   std::optional<Command> command = FindCommand(name);
   if (!command) return UnknownCommand(name);

@@ -32,6 +32,7 @@ int RunGenerate(const ConfigResult& config) {
   v1::GenerateRequest request;
   absl::Status status = SetPrompt(config, &request);
   if (status.ok()) status = SetSampling(config, &request);
+  if (status.ok()) status = CheckTexts(request);
   if (status.ok()) status = CheckAddress("--router", absl::GetFlag(FLAGS_router));
   const auto access = AccessFromFlags();
   if (status.ok()) status = access.status();
@@ -50,7 +51,7 @@ int RunGenerate(const ConfigResult& config) {
     if (!printed) client.Cancel();  // Whoever reads us is gone.
   });
   if (!printed) return Fail("generate", absl::UnavailableError("standard output cannot be written"), false);
-  if (stream && !answer.choices.empty()) Print("\n");
+  if (stream && !answer.choices.empty()) printed = Print("\n");
   if (!status.ok()) return Fail("generate", status, json);
   if (json) {
     printed = Print(DumpJson(ToJson(answer, request.has_logprobs())) + "\n");

@@ -7,8 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
+#include "google/protobuf/descriptor.h"
 
 namespace baton::cli {
 namespace {
@@ -159,6 +161,29 @@ absl::Status AddMessages(absl::string_view json, v1::ChatPrompt* chat) {
       item.erase("content");
     }
     if (!item.empty()) message->set_extra_json(DumpJson(item));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTexts(const google::protobuf::Message& message) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::vector<const Field*> fields;
+  reflection.ListFields(message, &fields);
+  for (const Field* const field : fields) {
+    const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+        BATON_RETURN_IF_ERROR(CheckTexts(field->is_repeated() ? reflection.GetRepeatedMessage(message, field, i)
+                                                              : reflection.GetMessage(message, field)));
+      }
+      if (field->type() != Field::TYPE_STRING) continue;
+      const std::string text =
+          field->is_repeated() ? reflection.GetRepeatedString(message, field, i) : reflection.GetString(message, field);
+      const size_t valid = ValidUtf8Prefix(text);
+      if (valid == text.size()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(field->name(), " of the request is not valid UTF-8 at byte ", valid));
+    }
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "baton/v1/generation.pb.h"
 #include "common/base/config.h"
+#include "google/protobuf/message.h"
 
 namespace baton::cli {
 
@@ -28,6 +29,10 @@ absl::Status SetPrompt(const ConfigResult& config, v1::GenerateRequest* request)
 // Adds a JSON list of {"role", "content", ...} to `chat`; members beside the two travel as they are.
 //   INVALID_ARGUMENT  not such a list; names the place.
 absl::Status AddMessages(absl::string_view json, v1::ChatPrompt* chat);
+
+// What protobuf would refuse only while it is sent, with words of its own.
+//   INVALID_ARGUMENT  a text in `message` is not UTF-8.
+absl::Status CheckTexts(const google::protobuf::Message& message);
 
 }  // namespace baton::cli
 

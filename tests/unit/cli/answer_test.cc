@@ -210,6 +210,18 @@ TEST(AddMessages, KeepsEverythingElseInOrder) {
   EXPECT_THAT(AddMessages("[", &chat), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--messages")));
 }
 
+TEST(CheckTexts, FindsWhatIsNotUtf8) {
+  v1::GenerateRequest request;
+  request.add_stop("a");
+  request.mutable_chat()->add_messages()->set_content("\xC3\xA9");
+  EXPECT_TRUE(CheckTexts(request).ok());
+  request.mutable_chat()->add_messages()->set_content("ab\xC3");
+  EXPECT_THAT(CheckTexts(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("content of the request is not valid UTF-8 at byte 2")));
+  request.clear_chat();
+  request.add_stop("\xFF");
+  EXPECT_THAT(CheckTexts(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stop")));
+}
+
 TEST(ShortestDouble, PrintsLikeTheFloat) {
   EXPECT_EQ(DumpJson(nlohmann::json(ShortestDouble(-0.02f))), "-0.02");
   EXPECT_EQ(DumpJson(nlohmann::json(ShortestDouble(-INFINITY))), "null");
@@ -219,6 +231,9 @@ TEST(RunCommandLine, UnknownCommandsAreUsageErrors) {
   EXPECT_EQ(RunCommandLine({"genrate"}), kExitUsage);
   EXPECT_EQ(RunCommandLine({}), kExitUsage);
   EXPECT_EQ(RunCommandLine({"--help"}), kExitOk);
+  EXPECT_EQ(RunCommandLine({"bench"}), kExitUsage);
+  EXPECT_EQ(RunCommandLine({"bench", "--help"}), kExitOk);
+  EXPECT_EQ(RunCommandLine({"help", "bench"}), kExitOk);
 }
 
 }  // namespace
