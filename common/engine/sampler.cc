@@ -55,11 +55,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits, cons
                                                state.position(), *bad));
   }
   const std::span<const float> x = Process(logits, state);
-  if (state.grammar_.has_value() && *std::ranges::max_element(chunk_max_) == kMasked) {
-    return absl::InternalError(absl::StrFormat("no token can be at position %d: %s", state.position(),
-                                               state.grammar_->failed() ? "the answer so far is not one of its grammar"
-                                                                        : "the vocabulary has none that the grammar allows"));
-  }
+  if (state.grammar_.has_value() && *std::ranges::max_element(chunk_max_) == kMasked) return WhyNoToken(state);
   token.token_id = params.greedy() ? ArgMax(x) : Draw(x, state);
   if (params.num_logprobs >= 0) {
     if (x.data() != logits.data()) {
@@ -68,6 +64,18 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits, cons
     AddLogprobs(logits, params.num_logprobs, &token);
   }
   return token;
+}
+
+absl::Status Sampler::WhyNoToken(const SamplingState& state) const {
+  const auto with = [&](absl::string_view why) { return absl::StrFormat("no token can be at position %d: %s", state.position(), why); };
+  if (state.grammar_->failed()) return absl::InternalError(with("the answer so far is not one of its grammar"));
+  if (mask_ == nullptr) {
+    return absl::InvalidArgumentError(with("response_format has too many alternatives that are followed at once here, it takes too "
+                                           "much work to tell which tokens may follow"));
+  }
+  const bool stops = std::ranges::any_of(state.stop_tokens_, [&](int32_t id) { return mask_->allows(id); });
+  if (stops) return absl::InvalidArgumentError(with("all that response_format allows there are stop_token_ids"));
+  return absl::InternalError(with("the vocabulary has none that the grammar allows"));
 }
 
 // Bias, penalties, mask; chunk_max_ belongs to what is returned. The logits themselves where nothing applies.
@@ -103,8 +111,8 @@ std::span<const float> Sampler::Process(std::span<const float> logits, const Sam
 }
 
 void Sampler::ApplyGrammar(const SamplingState& state, bool mask_stops) {
-  const std::shared_ptr<const TokenMask> mask = state.grammar_->Mask();
-  if (mask == nullptr) {
+  mask_ = state.grammar_->Mask();
+  if (mask_ == nullptr) {
     std::ranges::fill(processed_, kMasked);
     return;
   }
@@ -112,7 +120,7 @@ void Sampler::ApplyGrammar(const SamplingState& state, bool mask_stops) {
   for (const int32_t id : state.stop_tokens_) stop_logits_.push_back(processed_[id]);
   const size_t size = processed_.size();
   for (size_t begin = 0, word = 0; begin < size; begin += 64, ++word) {
-    const uint64_t allowed = word < mask->words().size() ? mask->words()[word] : 0;
+    const uint64_t allowed = word < mask_->words().size() ? mask_->words()[word] : 0;
     if (allowed == ~uint64_t{0}) continue;
     const size_t end = std::min(begin + 64, size);
     for (size_t i = begin; i < end; ++i) {

@@ -67,6 +67,7 @@ class Sampler {
   //   logits  [vocab_size], of the model.
   //   INTERNAL  a logit is NaN or infinite: the token would be arbitrary text; or no token of the vocabulary goes on with the
   //             answer in its grammar.
+  //   INVALID_ARGUMENT  the grammar takes too much work here, or all that it allows are stop tokens.
   absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingState& state);
 
  private:
@@ -80,7 +81,8 @@ class Sampler {
   }
 
   std::span<const float> Process(std::span<const float> logits, const SamplingState& state);
-  // Masks what the grammar forbids. Stop tokens are allowed where the answer may end, unless `mask_stops`.
+  absl::Status WhyNoToken(const SamplingState& state) const;
+  // Masks what the grammar forbids; mask_ is what it allows, null where that takes too much work. Stop tokens are allowed where the answer may end, unless `mask_stops`.
   void ApplyGrammar(const SamplingState& state, bool mask_stops);
   int32_t ArgMax(std::span<const float> x) const;
   int32_t Draw(std::span<const float> x, const SamplingState& state);
@@ -101,6 +103,7 @@ class Sampler {
   std::vector<double> chunk_sums_;  // [chunks]
   std::vector<float> chunk_order_, gathered_, stop_logits_;  // Scratch.
   std::vector<Candidate> candidates_, selection_;
+  std::shared_ptr<const TokenMask> mask_;
 };
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -42,14 +43,20 @@ class Numbering {
   Key key(size_t i) const { return keys_[i]; }
 
  private:
-  std::map<Key, uint32_t> numbers_;
+  absl::flat_hash_map<Key, uint32_t> numbers_;
   std::vector<Key> keys_;
 };
 
 }  // namespace
 
+absl::Status CompileBudget::Exceeded() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the patterns, bounds and keys of the schema together take more than ", kSteps, " steps to compile"));
+}
+
 int ByteNfa::NewState(bool between) {
-  if (states_.size() >= kMaxStates) {
+  if (!budget_->Take(16)) full_ = true;
+  if (full_ || states_.size() >= kMaxStates) {
     full_ = true;
     return 0;
   }
@@ -58,6 +65,7 @@ int ByteNfa::NewState(bool between) {
 }
 
 void ByteNfa::AddBytes(int from, uint8_t low, uint8_t high, int to) {
+  budget_->Take(4);
   if (!full_) states_[from].edges.push_back({low, high, static_cast<uint32_t>(to)});
 }
 
@@ -90,6 +98,7 @@ void ByteNfa::AddEscapes(int from, uint32_t low, uint32_t high, int to) {
   std::map<std::string, int> states = {{"", from}};
   for (uint32_t c = low; c <= high && c <= '\\'; ++c) {
     if (c >= 0x20 && c != '"' && c != '\\') continue;
+    budget_->Take(64);
     std::string text = absl::StrFormat("\\u%04x", c);
     for (const auto& [character, letter] : kShort) {
       if (c == static_cast<uint32_t>(character)) text = std::string("\\") + letter;
@@ -136,58 +145,54 @@ void ByteNfa::AddUtf8(int from, uint32_t low, uint32_t high, int to) {
   }
 }
 
-std::vector<int> ByteNfa::Closure(std::vector<int> states) const {
-  std::vector<int> open = states;
-  std::vector<int> closed;
-  std::vector<bool> seen(states_.size());
-  for (const int s : open) seen[s] = true;
+std::vector<int> ByteNfa::Closure(const std::vector<int>& states, int accept) const {
+  seen_.resize(states_.size());
+  ++call_;
+  std::vector<int> open, closed;
+  const auto see = [&](int s) {
+    if (std::exchange(seen_[s], call_) != call_) open.push_back(s);
+  };
+  for (const int s : states) see(s);
   while (!open.empty()) {
     const int s = open.back();
     open.pop_back();
-    closed.push_back(s);
-    for (const int t : states_[s].empties) {
-      if (!seen[t]) {
-        seen[t] = true;
-        open.push_back(t);
-      }
-    }
+    if (s == accept || !states_[s].edges.empty()) closed.push_back(s);
+    budget_->Take(1 + states_[s].empties.size());
+    for (const int t : states_[s].empties) see(t);
   }
+  budget_->Take(8 * closed.size());
   std::ranges::sort(closed);
   return closed;
 }
 
 absl::StatusOr<ByteDfa> ByteNfa::Determinize(int start, int accept) const {
+  if (budget_->exceeded()) return CompileBudget::Exceeded();
   if (full_) return TooLarge();
   ByteDfa dfa;
   Numbering<std::vector<int>> sets;
-  sets.Of(Closure({start}));
-  size_t work = 0;  // Members looked at: a set may be as large as the automaton.
-  constexpr size_t kMaxWork = size_t{1} << 23;
+  sets.Of(Closure({start}, accept));
   for (size_t i = 0; i < sets.size(); ++i) {
     const std::vector<int> set = sets.key(i);
     if (sets.size() > ByteDfa::kMaxStates) return TooLarge();
     ByteDfa::State state;
+    std::vector<ByteDfa::Edge> edges;
     std::array<bool, 257> borders{};
     for (const int s : set) {
       state.accepting = state.accepting || s == accept;
       state.between = state.between && states_[s].between;
-      for (const ByteDfa::Edge& edge : states_[s].edges) borders[edge.low] = borders[edge.high + 1] = true;
+      edges.insert(edges.end(), states_[s].edges.begin(), states_[s].edges.end());
     }
+    for (const ByteDfa::Edge& edge : edges) borders[edge.low] = borders[edge.high + 1] = true;
     for (int low = 0; low < 256;) {
       int next = low + 1;
       while (next < 256 && !borders[next]) ++next;
-      work += set.size() + 1;
-      if (work > kMaxWork) return TooLarge();
+      if (!budget_->Take(edges.size() + 4)) return CompileBudget::Exceeded();
       std::vector<int> targets;
-      for (const int s : set) {
-        for (const ByteDfa::Edge& edge : states_[s].edges) {
-          if (edge.low <= low && low <= edge.high) targets.push_back(static_cast<int>(edge.target));
-        }
+      for (const ByteDfa::Edge& edge : edges) {
+        if (edge.low <= low && low <= edge.high) targets.push_back(static_cast<int>(edge.target));
       }
       if (!targets.empty()) {
-        std::ranges::sort(targets);
-        targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
-        const uint32_t target = sets.Of(Closure(std::move(targets)));
+        const uint32_t target = sets.Of(Closure(targets, accept));
         state.edges.push_back({static_cast<uint8_t>(low), static_cast<uint8_t>(next - 1), target});
       }
       low = next;
@@ -197,7 +202,7 @@ absl::StatusOr<ByteDfa> ByteNfa::Determinize(int start, int accept) const {
   return dfa;
 }
 
-absl::StatusOr<ByteDfa> BoundLength(const ByteDfa& dfa, uint32_t min, uint32_t max) {
+absl::StatusOr<ByteDfa> BoundLength(const ByteDfa& dfa, uint32_t min, uint32_t max, CompileBudget* budget) {
   using Key = std::pair<uint32_t, uint32_t>;  // State, characters so far.
   const bool bounded = max != UINT32_MAX;
   ByteDfa result;
@@ -206,6 +211,7 @@ absl::StatusOr<ByteDfa> BoundLength(const ByteDfa& dfa, uint32_t min, uint32_t m
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys.size() > ByteDfa::kMaxStates) return TooLarge();
     const auto [from, count] = keys.key(i);
+    if (!budget->Take(8 + 8 * dfa.states[from].edges.size())) return CompileBudget::Exceeded();
     ByteDfa::State state = dfa.states[from];
     state.accepting = state.accepting && count >= min;
     std::vector<ByteDfa::Edge> edges = std::exchange(state.edges, {});
@@ -244,8 +250,10 @@ ByteDfa OneOfTexts(const std::vector<std::string>& texts) {
   return trie;
 }
 
-absl::StatusOr<ByteDfa> ExcludeTexts(const ByteDfa& dfa, const std::vector<std::string>& texts) {
+absl::StatusOr<ByteDfa> ExcludeTexts(const ByteDfa& dfa, const std::vector<std::string>& texts, CompileBudget* budget) {
   constexpr uint32_t kOff = UINT32_MAX;  // No longer the beginning of an excluded text.
+  for (const std::string& text : texts) budget->Take(8 * text.size());
+  if (budget->exceeded()) return CompileBudget::Exceeded();
   const ByteDfa trie = OneOfTexts(texts);
   using Key = std::pair<uint32_t, uint32_t>;
   ByteDfa result;
@@ -254,6 +262,8 @@ absl::StatusOr<ByteDfa> ExcludeTexts(const ByteDfa& dfa, const std::vector<std::
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys.size() > ByteDfa::kMaxStates) return TooLarge();
     const auto [from, node] = keys.key(i);
+    const size_t children = node == kOff ? 1 : 1 + trie.states[node].edges.size();
+    if (!budget->Take(8 + 8 * dfa.states[from].edges.size() * children)) return CompileBudget::Exceeded();
     ByteDfa::State state = dfa.states[from];
     state.accepting = state.accepting && (node == kOff || !trie.states[node].accepting);
     std::vector<ByteDfa::Edge> edges = std::exchange(state.edges, {});

@@ -10,6 +10,23 @@
 
 namespace baton {
 
+// What the compilation of one schema may cost, all its automata together: a step is some 10 ns. One thread.
+class CompileBudget {
+ public:
+  static constexpr int64_t kSteps = 8'000'000;
+  // False: it is used up.
+  bool Take(size_t steps) {
+    left_ -= static_cast<int64_t>(steps);
+    return left_ >= 0;
+  }
+  bool exceeded() const { return left_ < 0; }
+  // RESOURCE_EXHAUSTED
+  static absl::Status Exceeded();
+
+ private:
+  int64_t left_ = kSteps;
+};
+
 // A deterministic automaton over bytes; the first state is the start. States from which nothing is accepted may be there.
 struct ByteDfa {
   static constexpr size_t kMaxStates = 16384;
@@ -36,16 +53,17 @@ class ByteNfa {
  public:
   static constexpr size_t kMaxStates = 65536;
 
-  explicit ByteNfa(CharacterForm form) : form_(form) {}
+  // `budget` outlives this.
+  ByteNfa(CharacterForm form, CompileBudget* budget) : form_(form), budget_(budget) {}
 
   int NewState(bool between = true);
   void AddBytes(int from, uint8_t low, uint8_t high, int to);
   void AddEmpty(int from, int to);
   // Any one character of [low, high], code points, in this automaton's form; surrogates are left out.
   void AddCharacters(int from, uint32_t low, uint32_t high, int to);
-  bool full() const { return full_; }
+  bool full() const { return full_ || budget_->exceeded(); }
 
-  //   RESOURCE_EXHAUSTED  over ByteNfa::kMaxStates or ByteDfa::kMaxStates.
+  //   RESOURCE_EXHAUSTED  over ByteNfa::kMaxStates, ByteDfa::kMaxStates or the budget.
   absl::StatusOr<ByteDfa> Determinize(int start, int accept) const;
 
  private:
@@ -56,20 +74,24 @@ class ByteNfa {
   };
   void AddUtf8(int from, uint32_t low, uint32_t high, int to);
   void AddEscapes(int from, uint32_t low, uint32_t high, int to);
-  std::vector<int> Closure(std::vector<int> states) const;
+  // The states that can be reached without a byte and have edges, or are `accept`; in order.
+  std::vector<int> Closure(const std::vector<int>& states, int accept) const;
 
   const CharacterForm form_;
+  CompileBudget* const budget_;
+  mutable std::vector<uint32_t> seen_;  // Of Closure: the last call that saw a state.
+  mutable uint32_t call_ = 0;
   std::vector<State> states_;
   bool full_ = false;
 };
 
 // The texts of `dfa` that have from min to max characters; max UINT32_MAX: no bound. A character is what ends in a state
 // between characters.
-//   RESOURCE_EXHAUSTED  over ByteDfa::kMaxStates.
-absl::StatusOr<ByteDfa> BoundLength(const ByteDfa& dfa, uint32_t min, uint32_t max);
+//   RESOURCE_EXHAUSTED  over ByteDfa::kMaxStates or the budget.
+absl::StatusOr<ByteDfa> BoundLength(const ByteDfa& dfa, uint32_t min, uint32_t max, CompileBudget* budget);
 // The texts of `dfa` that are none of `texts`.
-//   RESOURCE_EXHAUSTED  over ByteDfa::kMaxStates.
-absl::StatusOr<ByteDfa> ExcludeTexts(const ByteDfa& dfa, const std::vector<std::string>& texts);
+//   RESOURCE_EXHAUSTED  over ByteDfa::kMaxStates or the budget.
+absl::StatusOr<ByteDfa> ExcludeTexts(const ByteDfa& dfa, const std::vector<std::string>& texts, CompileBudget* budget);
 // Exactly `texts`.
 ByteDfa OneOfTexts(const std::vector<std::string>& texts);
 

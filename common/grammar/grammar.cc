@@ -72,7 +72,8 @@ void Grammar::Expand(const Stack& stack, std::vector<Stack>* open, State* state)
   }
 }
 
-void Grammar::Close(std::vector<Stack>* open, State* state) const {
+void Grammar::Close(std::vector<Stack>* open, State* state) {
+  --work_left_;
   if (open->size() == 1 && program_.states[(*open)[0].back().state].num_jumps == 0) {  // Most of the bytes of a text.
     state->stacks.push_back(std::move((*open)[0]));
     open->clear();
@@ -83,6 +84,7 @@ void Grammar::Close(std::vector<Stack>* open, State* state) const {
   while (!open->empty() && state->stacks.size() < kMaxStacks) {
     Stack stack = std::move(open->back());
     open->pop_back();
+    --work_left_;
     key.assign(reinterpret_cast<const char*>(stack.data()), stack.size() * sizeof(Frame));
     if (!seen.insert(key).second) continue;
     Expand(stack, open, state);
@@ -164,6 +166,7 @@ Grammar::State* Grammar::Next(State* from, uint8_t byte, State* scratch) {
   if (from->next[byte] < kDead) return states_[from->next[byte]].get();
   if (from->next[byte] == kDead) return nullptr;
   std::vector<Stack> open;
+  work_left_ -= static_cast<int64_t>(from->stacks.size());
   for (const Stack& stack : from->stacks) {
     const Program::State& top = program_.states[stack.back().state];
     for (uint32_t e = 0; e < top.num_edges; ++e) {
@@ -215,7 +218,9 @@ std::shared_ptr<TokenMask> Grammar::Walk(State* from) {
   auto mask = std::make_shared<TokenMask>(tokens_->vocab_size());
   const std::vector<TokenTrie::Node>& nodes = tokens_->nodes();
   path_[0] = from;
+  const int64_t least = std::max<int64_t>(0, work_left_ - kMaxMaskWork);
   for (uint32_t i = 0; i < nodes.size();) {
+    if (work_left_ < least) return nullptr;
     const TokenTrie::Node& node = nodes[i];
     State* const state = Next(path_[node.depth - 1], node.byte, &scratch_[node.depth]);
     if (state == nullptr) {
@@ -231,6 +236,7 @@ std::shared_ptr<TokenMask> Grammar::Walk(State* from) {
 
 std::shared_ptr<const TokenMask> Grammar::Mask(const StateRef& from) {
   const StateRef state = Live(from);
+  work_left_ = std::min(kMaxWork, std::max<int64_t>(0, work_left_) + kWorkPerMask);
   if (state->mask != nullptr) return state->mask;
   std::string key = MaskKeyOf(*state);
   const bool first = first_token_loses_spaces_ && KeyOf(*state) == start_key_;
@@ -238,6 +244,7 @@ std::shared_ptr<const TokenMask> Grammar::Mask(const StateRef& from) {
   const auto found = masks_.find(key);
   if (found != masks_.end()) return state->mask = found->second;
   const std::shared_ptr<TokenMask> mask = Walk(state.get());
+  if (mask == nullptr) return nullptr;
   if (first) {
     for (const int32_t id : tokens_->tokens()) {
       if (tokens_->BytesOf(id).find(' ') != absl::string_view::npos) mask->Forbid(id);

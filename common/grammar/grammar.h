@@ -41,6 +41,11 @@ class Grammar {
   static constexpr size_t kMaxMasks = 256;
   // Of what a text may be in the middle of, at one place. What is beyond is forbidden: fewer texts, never a wrong one.
   static constexpr size_t kMaxStacks = 512;
+  // Masks are made between two tokens of everybody's answers. Of one mask, and of all beyond what each mask brings along:
+  // a unit is a stack that was looked at, some 0.1 us. Most masks take some thousands.
+  static constexpr int64_t kMaxMaskWork = 200'000;
+  static constexpr int64_t kMaxWork = 600'000;
+  static constexpr int64_t kWorkPerMask = 16'000;
 
   struct Frame {
     uint32_t state, count;
@@ -65,7 +70,8 @@ class Grammar {
   StateRef Start();
   // After `bytes`. Null: no text goes on so.
   StateRef Advance(const StateRef& from, absl::string_view bytes);
-  // The tokens whose bytes lead from `from` into a state. Without those that end an answer.
+  // The tokens whose bytes lead from `from` into a state. Without those that end an answer. Null: it takes more work than is
+  // left (kMaxWork); later there is some again.
   std::shared_ptr<const TokenMask> Mask(const StateRef& from);
 
   const TokenTrie& tokens() const { return *tokens_; }
@@ -79,7 +85,7 @@ class Grammar {
   void MakeRoom();
   // `scratch` is used where there is no room for another state.
   State* Next(State* from, uint8_t byte, State* scratch);
-  void Close(std::vector<Stack>* open, State* state) const;
+  void Close(std::vector<Stack>* open, State* state);
   void Expand(const Stack& stack, std::vector<Stack>* open, State* state) const;
   bool Fits(const Stack& stack) const;
   static std::string KeyOf(const State& state);
@@ -92,6 +98,7 @@ class Grammar {
   const bool first_token_loses_spaces_;
   std::string start_key_;
   uint64_t generation_ = 1;
+  int64_t work_left_ = kMaxWork;
   std::vector<StateRef> states_;
   absl::flat_hash_map<std::string, uint32_t> numbers_;  // Of states, by KeyOf.
   absl::flat_hash_map<std::string, std::shared_ptr<const TokenMask>> masks_;
@@ -109,7 +116,7 @@ class GrammarState {
   bool failed() const { return state_ == nullptr; }
   bool accepting() const { return state_ != nullptr && state_->accepting; }
   bool complete() const { return state_ != nullptr && state_->complete(); }
-  // Null when failed.
+  // Null when failed, or as Grammar::Mask.
   std::shared_ptr<const TokenMask> Mask() const { return state_ == nullptr ? nullptr : grammar_->Mask(state_); }
 
  private:

@@ -110,7 +110,7 @@ class Side {
 };
 
 // Appends the side's states to `dfa`; the first of them.
-absl::StatusOr<uint32_t> AddSide(const Side& side, ByteDfa* dfa) {
+absl::StatusOr<uint32_t> AddSide(const Side& side, CompileBudget* budget, ByteDfa* dfa) {
   std::map<Progress, uint32_t> numbers;
   std::vector<Progress> open;
   const uint32_t first = static_cast<uint32_t>(dfa->states.size());
@@ -127,6 +127,7 @@ absl::StatusOr<uint32_t> AddSide(const Side& side, ByteDfa* dfa) {
     if (dfa->states.size() > ByteDfa::kMaxStates) {
       return absl::ResourceExhaustedError(absl::StrCat("it needs an automaton of more than ", ByteDfa::kMaxStates, " states"));
     }
+    if (!budget->Take(200)) return CompileBudget::Exceeded();
     const Progress at = open[i];
     std::vector<ByteDfa::Edge> edges;
     for (const char c : absl::string_view(".0123456789")) {
@@ -179,12 +180,12 @@ std::optional<Decimal> ParseDecimal(absl::string_view text) {
   return number;
 }
 
-absl::StatusOr<ByteDfa> NumbersWithin(const NumberBounds& bounds) {
+absl::StatusOr<ByteDfa> NumbersWithin(const NumberBounds& bounds, CompileBudget* budget) {
   ByteDfa dfa;
   dfa.states.emplace_back();
   if (!Below0(bounds.high)) {
     const Side side(bounds, AtLeast0(bounds.low), bounds.high);
-    BATON_ASSIGN_OR_RETURN(const uint32_t first, AddSide(side, &dfa));
+    BATON_ASSIGN_OR_RETURN(const uint32_t first, AddSide(side, budget, &dfa));
     dfa.states[0].edges = dfa.states[first].edges;
   }
   if (Below0(bounds.low) || !bounds.low) {
@@ -192,7 +193,7 @@ absl::StatusOr<ByteDfa> NumbersWithin(const NumberBounds& bounds) {
     if (bounds.high) low = AtLeast0(Mirrored(*bounds.high));
     if (bounds.low) high = Mirrored(*bounds.low);
     const Side side(bounds, low, high);
-    BATON_ASSIGN_OR_RETURN(const uint32_t first, AddSide(side, &dfa));
+    BATON_ASSIGN_OR_RETURN(const uint32_t first, AddSide(side, budget, &dfa));
     dfa.states[0].edges.insert(dfa.states[0].edges.begin(), {'-', '-', first});
   }
   return dfa;

@@ -38,8 +38,8 @@ struct NumberBounds {
 };
 
 // The JSON texts, without exponent, of the numbers within `bounds`.
-//   RESOURCE_EXHAUSTED  over ByteDfa::kMaxStates.
-absl::StatusOr<ByteDfa> NumbersWithin(const NumberBounds& bounds);
+//   RESOURCE_EXHAUSTED  over ByteDfa::kMaxStates or the budget.
+absl::StatusOr<ByteDfa> NumbersWithin(const NumberBounds& bounds, CompileBudget* budget);
 
 }  // namespace baton
 

@@ -14,10 +14,11 @@ constexpr uint32_t kLastCharacter = 0x10FFFF;
 
 class Emitter {
  public:
-  explicit Emitter(CharacterForm form) : nfa(form) {}
+  Emitter(CharacterForm form, CompileBudget* budget) : nfa(form, budget), budget_(budget) {}
 
   // From `from`; where it ends. -1: an anchor where none can be.
   int Emit(const PatternNode& node, int from) {
+    budget_->Take(8);
     if (++work_ > kMaxWork || nfa.full()) return Full();
     switch (node.kind) {
       case Kind::kCharacters: {
@@ -84,6 +85,7 @@ class Emitter {
   }
   bool Over() const { return too_much() || nfa.full(); }
 
+  CompileBudget* const budget_;
   int work_ = 0;
 };
 
@@ -97,9 +99,11 @@ int Anything(ByteNfa* nfa, int from) {
 
 }  // namespace
 
-absl::StatusOr<ByteDfa> CompilePattern(absl::string_view pattern, CharacterForm form) {
+absl::StatusOr<ByteDfa> CompilePattern(absl::string_view pattern, CharacterForm form, CompileBudget* budget) {
+  budget->Take(16 * pattern.size());  // The tree has sets of characters.
+  if (budget->exceeded()) return CompileBudget::Exceeded();
   BATON_ASSIGN_OR_RETURN(const PatternNode root, ParsePattern(pattern));
-  Emitter emitter(form);
+  Emitter emitter(form, budget);
   const int start = emitter.nfa.NewState(), accept = emitter.nfa.NewState();
   for (const PatternNode& alternative : root.children) {
     size_t begin = 0, end = alternative.children.size();

@@ -13,8 +13,8 @@ namespace baton {
 // texts), the escapes \d \w \s \D \W \S \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, and ^ and $ at the ends of the whole pattern
 // or of its alternatives.
 //   INVALID_ARGUMENT    malformed, or one of: look-around, backreferences, \b, \p, anchors elsewhere; names the byte.
-//   RESOURCE_EXHAUSTED  too large an automaton.
-absl::StatusOr<ByteDfa> CompilePattern(absl::string_view pattern, CharacterForm form);
+//   RESOURCE_EXHAUSTED  too large an automaton, or over the budget.
+absl::StatusOr<ByteDfa> CompilePattern(absl::string_view pattern, CharacterForm form, CompileBudget* budget);
 
 }  // namespace baton
 

@@ -48,6 +48,7 @@ class SchemaCompiler {
   absl::StatusOr<const Json*> Resolve(const Json& ref, const std::string& path) const;
   absl::Status Charge(const std::string& path);
   absl::Status ChargeCopy(const Json& schema, const std::string& path);
+  absl::Status ChargeMerge(const Json& a, const Json& b, const std::string& path);
 
   // ---- schema_types.cc: strings, numbers, arrays, objects.
   absl::Status WriteString(Rule rule, const Json& schema, const std::string& path);
@@ -57,7 +58,7 @@ class SchemaCompiler {
   absl::Status WriteObject(Rule rule, const Json& schema, const std::string& path);
   struct Member {
     std::string name;
-    Json schema;
+    const Json* schema;  // Part of the object's schema.
     std::string path;
     bool required = false;
   };
@@ -88,6 +89,7 @@ class SchemaCompiler {
   DisjointSchemas disjoint_{[this](const Json& ref) { return Target(ref); }};
   const bool lenient_;
   ProgramBuilder builder_;
+  CompileBudget budget_;
   std::map<std::string, Rule> references_;
   std::optional<Rule> any_value_, any_string_, any_number_, any_object_, any_array_, space_, after_colon_;
   int num_schemas_ = 0;

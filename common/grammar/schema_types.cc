@@ -105,8 +105,8 @@ absl::Status SchemaCompiler::WriteString(Rule rule, const Json& schema, const st
     builder_.Tail(builder_.Start(rule), counted);
     return absl::OkStatus();
   }
-  absl::StatusOr<ByteDfa> dfa = CompilePattern(pattern, CharacterForm::kJsonString);
-  if (dfa.ok() && (least > 0 || most != Program::kUnbounded)) dfa = BoundLength(*dfa, least, most);
+  absl::StatusOr<ByteDfa> dfa = CompilePattern(pattern, CharacterForm::kJsonString, &budget_);
+  if (dfa.ok() && (least > 0 || most != Program::kUnbounded)) dfa = BoundLength(*dfa, least, most, &budget_);
   if (!dfa.ok()) return SchemaError(path, absl::StrCat("\"pattern\" ", Quoted(Json(pattern)), ": ", dfa.status().message()));
   const State inside = builder_.NewState(rule), quote = builder_.NewState(rule), end = builder_.NewState(rule);
   builder_.Bytes(builder_.Start(rule), '"', '"', inside);
@@ -156,7 +156,7 @@ absl::Status SchemaCompiler::WriteNumber(Rule rule, bool integer, const Json& sc
   }
   constexpr char kInteger[] = "^-?(0|[1-9][0-9]{0,17})$";
   const bool plain_number = !bounded && !integer;
-  absl::StatusOr<ByteDfa> dfa = bounded ? NumbersWithin(bounds) : CompilePattern(kInteger, CharacterForm::kPlain);
+  absl::StatusOr<ByteDfa> dfa = bounded ? NumbersWithin(bounds, &budget_) : CompilePattern(kInteger, CharacterForm::kPlain, &budget_);
   if (!dfa.ok()) return SchemaError(path, absl::StrCat("the bounds of this number: ", dfa.status().message()));
   const State end = builder_.NewState(rule);
   builder_.Return(end);
@@ -244,12 +244,13 @@ absl::Status SchemaCompiler::WriteTuple(Rule rule, const Json& schema, const std
 
 absl::StatusOr<std::vector<SchemaCompiler::Member>> SchemaCompiler::Members(const Json& schema, const std::string& path) {
   std::vector<Member> members;
-  const Json properties = schema.contains("properties") ? schema["properties"] : Json::object();
-  const Json required = schema.contains("required") ? schema["required"] : Json::array();
+  static const Json *const none = new Json(Json::object()), *const no_names = new Json(Json::array()), *const any = new Json(true);
+  const Json& properties = schema.contains("properties") ? schema["properties"] : *none;
+  const Json& required = schema.contains("required") ? schema["required"] : *no_names;
   if (!properties.is_object()) return SchemaError(path, "\"properties\" is no object");
   if (!required.is_array()) return SchemaError(path, "\"required\" is no array");
-  for (const auto& [name, value] : properties.items()) {
-    members.push_back({name, value, absl::StrCat(path, "/properties/", Escaped(name))});
+  for (auto it = properties.begin(); it != properties.end(); ++it) {
+    members.push_back({it.key(), &*it, absl::StrCat(path, "/properties/", Escaped(it.key()))});
   }
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < members.size(); ++i) places[members[i].name] = i;
@@ -257,7 +258,7 @@ absl::StatusOr<std::vector<SchemaCompiler::Member>> SchemaCompiler::Members(cons
     if (!name.is_string()) return SchemaError(path, "\"required\" has something else than strings");
     const auto [it, inserted] = places.try_emplace(name.get<std::string>(), members.size());
     if (inserted) {
-      const Json value = schema.contains("additionalProperties") ? schema["additionalProperties"] : Json(true);
+      const Json* const value = schema.contains("additionalProperties") ? &schema["additionalProperties"] : any;
       members.push_back({name.get<std::string>(), value, absl::StrCat(path, "/additionalProperties")});
     }
     members[it->second].required = true;
@@ -298,8 +299,8 @@ absl::StatusOr<std::optional<SchemaCompiler::Extra>> SchemaCompiler::ExtraMember
     const std::string text = DumpJson(Json(member.name));
     if (text.find('\\') == std::string::npos) names.push_back(text.substr(1, text.size() - 2));
   }
-  absl::StatusOr<ByteDfa> keys = CompilePattern(key_pattern, CharacterForm::kJsonString);
-  if (keys.ok()) keys = ExcludeTexts(*keys, names);
+  absl::StatusOr<ByteDfa> keys = CompilePattern(key_pattern, CharacterForm::kJsonString, &budget_);
+  if (keys.ok()) keys = ExcludeTexts(*keys, names, &budget_);
   if (!keys.ok()) return SchemaError(where, absl::StrCat("the keys: ", keys.status().message()));
   extra.key = builder_.NewRule();
   const State inside = builder_.NewState(extra.key), quote = builder_.NewState(extra.key), end = builder_.NewState(extra.key);
@@ -349,7 +350,7 @@ absl::Status SchemaCompiler::WriteMembers(Rule rule, const std::vector<Member>& 
   size_t last_required = 0;  // One more than its place.
   for (size_t i = 0; i < n; ++i) {
     if (members[i].required) last_required = i + 1;
-    BATON_ASSIGN_OR_RETURN(const Rule value, NewRuleOf(members[i].schema, members[i].path));
+    BATON_ASSIGN_OR_RETURN(const Rule value, NewRuleOf(*members[i].schema, members[i].path));
     const State colon = builder_.NewState(rule), before_value = builder_.NewState(rule);
     const State key_end = builder_.NewState(rule);
     for (const State from : {first[i], later[i]}) {

@@ -154,7 +154,8 @@ SchemaCompiler::Rule SchemaCompiler::AnyNumber() {
   any_number_ = rule;
   const State end = builder_.NewState(rule);
   builder_.Return(end);
-  builder_.Dfa(rule, builder_.Start(rule), *CompilePattern(kNumber, CharacterForm::kPlain), end);
+  CompileBudget own;  // It is always the same.
+  builder_.Dfa(rule, builder_.Start(rule), *CompilePattern(kNumber, CharacterForm::kPlain, &own), end);
   return rule;
 }
 
