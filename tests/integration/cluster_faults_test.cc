@@ -24,6 +24,10 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kContext = 4096;
+// Lengths in tokens of what is to run for a while; a sanitizer's build needs less of it for that.
+constexpr int kLong = kSlowness > 1 ? 1024 : 4096;
+constexpr int kLongPrompt = kLong - 96;
+constexpr int kLongAnswer = kSlowness > 1 ? 800 : 3000;
 
 class ClusterFaultsTest : public ::testing::Test {
  protected:
@@ -120,20 +124,20 @@ TEST_P(ClusterKillTest, DecodeWorkerInMidTransfer) {
   ASSERT_NO_FATAL_FAILURE(StartPair());
   const pid_t victim = cluster_->PidOf("d-1");
   ASSERT_GT(victim, 0);
-  ExpectOverIt(RunAndKill(*cluster_, GreedyRequest(LongPrompt(4000), 5), victim, 0), 5);
+  ExpectOverIt(RunAndKill(*cluster_, GreedyRequest(LongPrompt(kLongPrompt), 5), victim, 0), 5);
 }
 
 TEST_P(ClusterKillTest, PrefillWorkerInMidTransfer) {
   ASSERT_NO_FATAL_FAILURE(StartPair());
   const pid_t victim = cluster_->PidOf("p-1");
   ASSERT_GT(victim, 0);
-  ExpectOverIt(RunAndKill(*cluster_, GreedyRequest(LongPrompt(4000), 5), victim, 0), 5);
+  ExpectOverIt(RunAndKill(*cluster_, GreedyRequest(LongPrompt(kLongPrompt), 5), victim, 0), 5);
 }
 
 // A01: nobody wants the four prompts any more, and their writer is stopped. Before it begins it has no grant; in the middle of a
 // transfer it has, and what it may write to is kept back until its process has ended.
 TEST_P(ClusterKillTest, AStoppedPrefillWorkerThatIsThenKilledKeepsNoBlock) {
-  ASSERT_NO_FATAL_FAILURE(StartPair({"--kv-memory=2MiB"}));  // 4,096 tokens: four of the prompts.
+  ASSERT_NO_FATAL_FAILURE(StartPair({absl::StrCat("--kv-memory=", kLong * 512)}));  // Four of the prompts.
   ASSERT_OK_AND_ASSIGN(const v1::Worker decode, cluster_->Worker("d-1"));
   const auto blocks = [&](const char* state) {
     return cluster_->Metric(decode.status(), "baton_kv_blocks", absl::StrCat("state=\"", state, "\"")).value_or(-1);
@@ -146,7 +150,7 @@ TEST_P(ClusterKillTest, AStoppedPrefillWorkerThatIsThenKilledKeepsNoBlock) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       clients.push_back(std::make_unique<cli::RouterClient>(cluster_->grpc()));
-      std::vector<int> prompt = LongPrompt(1000);
+      std::vector<int> prompt = LongPrompt(kLong / 4 - 24);
       prompt[0] = 10 + i + (writing ? 4 : 0);  // Nothing of another one is of use.
       threads.emplace_back([client = clients.back().get(), prompt] {
         client->Generate(GreedyRequest(prompt, 20), kPatience, [](const auto&) {}).IgnoreError();
@@ -162,7 +166,7 @@ TEST_P(ClusterKillTest, AStoppedPrefillWorkerThatIsThenKilledKeepsNoBlock) {
     // A fresh one comes, and a request that needs every block of the pool gets them.
     EXPECT_TRUE(Eventually([&] { return cluster_->PidOf("p-1") > 0 && cluster_->PidOf("p-1") != victim; }));
     EXPECT_TRUE(Eventually([&] {
-      const auto answer = cluster_->Generate(GreedyRequest(LongPrompt(4000), 90));
+      const auto answer = cluster_->Generate(GreedyRequest(LongPrompt(kLongPrompt), 90));
       return answer.ok() && answer->choices.at(0).token_ids.size() == 90;
     }));
     EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }));
@@ -176,10 +180,10 @@ TEST_F(ClusterFaultsTest, DecodeWorkerKilledInMidRequest) {
   ASSERT_NO_FATAL_FAILURE(StartCluster({"--prefill=1", "--decode=1"}));
   const pid_t victim = cluster_->PidOf("d-1");
   ASSERT_GT(victim, 0);
-  const v1::GenerateRequest request = GreedyRequest(LongPrompt(64), 3000);
+  const v1::GenerateRequest request = GreedyRequest(LongPrompt(64), kLongAnswer);
   const Interrupted result = RunAndKill(*cluster_, request, victim, 3);
   if (result.status.ok()) {
-    EXPECT_EQ(result.tokens, 3000);  // Recovered: nothing lost, nothing twice.
+    EXPECT_EQ(result.tokens, kLongAnswer);  // Recovered: nothing lost, nothing twice.
   } else {
     EXPECT_THAT(result.status, StatusIs(absl::StatusCode::kUnavailable, ::testing::_));
     EXPECT_LT(result.after_kill, absl::Seconds(2) * kSlowness);
@@ -193,7 +197,7 @@ TEST_F(ClusterFaultsTest, PrefillWorkerKilledInMidRequest) {
   ASSERT_NO_FATAL_FAILURE(StartCluster({"--prefill=1", "--decode=1"}));
   const pid_t victim = cluster_->PidOf("p-1");
   ASSERT_GT(victim, 0);
-  const Interrupted result = RunAndKill(*cluster_, GreedyRequest(LongPrompt(4000), 5), victim, 0);
+  const Interrupted result = RunAndKill(*cluster_, GreedyRequest(LongPrompt(kLongPrompt), 5), victim, 0);
   if (result.status.ok()) {
     EXPECT_EQ(result.tokens, 5);
   } else {
@@ -211,7 +215,7 @@ TEST_F(ClusterFaultsTest, PrefillWorkerKilledInMidRequest) {
 
 TEST_F(ClusterFaultsTest, WithASecondDecodeWorkerTheStreamGoesOn) {
   ASSERT_NO_FATAL_FAILURE(StartCluster({"--prefill=1", "--decode=2"}));
-  const v1::GenerateRequest request = GreedyRequest(LongPrompt(64), 2000);
+  const v1::GenerateRequest request = GreedyRequest(LongPrompt(64), kLongAnswer);
   ASSERT_OK_AND_ASSIGN(const cli::Answer whole, cluster_->Generate(request));
   cli::RouterClient client(cluster_->grpc());
   cli::Answer answer;
@@ -264,12 +268,12 @@ TEST_F(ClusterFaultsTest, ADrainLetsRunningRequestsFinish) {
   cli::RouterClient client(cluster_->grpc());
   int seen = 0;
   int tokens = 0;
-  const absl::Status status = client.Generate(GreedyRequest(LongPrompt(32), 1000), kPatience, [&](const v1::GenerateResponse& response) {
+  const absl::Status status = client.Generate(GreedyRequest(LongPrompt(32), kLongAnswer / 3), kPatience, [&](const v1::GenerateResponse& response) {
     for (const auto& delta : response.deltas()) tokens += delta.token_ids_size();
     if (++seen == 2) cluster_->Signal(SIGTERM);
   });
   EXPECT_THAT(status, IsOk());
-  EXPECT_EQ(tokens, 1000);
+  EXPECT_EQ(tokens, kLongAnswer / 3);
   const auto exit = cluster_->WaitForExit();
   ASSERT_TRUE(exit.has_value());
   EXPECT_TRUE(exit->clean()) << cli::Describe(*exit);
@@ -281,7 +285,7 @@ TEST_F(ClusterFaultsTest, ASecondSignalEndsEverythingAtOnce) {
   ASSERT_GT(worker, 0);
   cli::RouterClient client(cluster_->grpc());
   int seen = 0;
-  const absl::Status status = client.Generate(GreedyRequest(LongPrompt(32), 3000), kPatience, [&](const auto&) {
+  const absl::Status status = client.Generate(GreedyRequest(LongPrompt(32), kLongAnswer), kPatience, [&](const auto&) {
     if (++seen != 2) return;
     cluster_->Signal(SIGINT);
     Eventually([&] { return cluster_->log().find("draining: running requests") != std::string::npos; });

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/worker/advertised_address.h"
 
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -8,16 +11,21 @@
 namespace baton {
 namespace {
 
+void ExpectAdvertised(const std::string& address, const std::vector<std::string>& routers, const std::string& expected) {
+  ASSERT_OK_AND_ASSIGN(const std::string advertised, AdvertisedAddress(address, routers));
+  EXPECT_EQ(advertised, expected);
+}
+
 TEST(AdvertisedAddressTest, AnAddressIsItself) {
-  EXPECT_EQ(*AdvertisedAddress("10.1.2.3:9001", {}), "10.1.2.3:9001");
-  EXPECT_EQ(*AdvertisedAddress("[::1]:9001", {"127.0.0.1:9000"}), "[::1]:9001");
+  ExpectAdvertised("10.1.2.3:9001", {}, "10.1.2.3:9001");
+  ExpectAdvertised("[::1]:9001", {"127.0.0.1:9000"}, "[::1]:9001");
 }
 
 TEST(AdvertisedAddressTest, AWildcardBecomesTheAddressOnTheWayToTheRouter) {
-  EXPECT_EQ(*AdvertisedAddress("0.0.0.0:9001", {"127.0.0.1:9000"}), "127.0.0.1:9001");
-  EXPECT_EQ(*AdvertisedAddress("0.0.0.0:9001", {"localhost:9000"}), "127.0.0.1:9001");
+  ExpectAdvertised("0.0.0.0:9001", {"127.0.0.1:9000"}, "127.0.0.1:9001");
+  ExpectAdvertised("0.0.0.0:9001", {"localhost:9000"}, "127.0.0.1:9001");
   // What cannot be looked up is passed over.
-  EXPECT_EQ(*AdvertisedAddress("0.0.0.0:9001", {"no port", "127.0.0.1:9000"}), "127.0.0.1:9001");
+  ExpectAdvertised("0.0.0.0:9001", {"no port", "127.0.0.1:9000"}, "127.0.0.1:9001");
   if (const auto address = AdvertisedAddress("[::]:9001", {"[::1]:9000"}); address.ok()) EXPECT_EQ(*address, "[::1]:9001");
 }
 
