@@ -110,7 +110,7 @@ grpc::ByteBuffer EncodeFrameMessage(const OutgoingFrame& frame) {
   std::memcpy(to, head, head_bytes);
   to += head_bytes;
   for (const auto& piece : frame.payload) {
-    std::memcpy(to, piece.data(), piece.size());
+    if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
   }
   return grpc::ByteBuffer(&slice, 1);

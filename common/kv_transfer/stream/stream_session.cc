@@ -2,7 +2,6 @@
 #include "common/kv_transfer/stream/stream_session.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -124,7 +123,7 @@ absl::Status StreamSession::ReceiveFrame(FrameArrival& arrival) {
 
 size_t StreamSession::TakeBuffered(std::span<uint8_t> to) {
   const size_t bytes = std::min(to.size(), ahead_end_ - ahead_begin_);
-  std::memcpy(to.data(), ahead_.data() + ahead_begin_, bytes);
+  std::copy_n(ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_begin_), bytes, to.begin());
   ahead_begin_ += bytes;
   return bytes;
 }
