@@ -16,10 +16,13 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "router/router.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/stub_workers.h"
 #include "tests/unit/router/fake_tokenizer.h"
 
 namespace baton::testing {
+
+inline constexpr absl::Duration kHttpTimeout = absl::Seconds(10 * kSlowness);  // Only a failure, or work that grows with a square, reaches it.
 
 // A router over loopback with stub workers. Heartbeats are an hour: silence is the registry's test.
 class ServiceTest : public ::testing::Test {
@@ -129,12 +132,12 @@ class ServiceTest : public ::testing::Test {
   }
 
   HttpResponse Post(const std::string& path, const std::string& body) {
-    auto response = HttpFetch({.address = router_->http_address(), .method = "POST", .target = path, .body = body});
+    auto response = HttpFetch({.address = router_->http_address(), .method = "POST", .target = path, .body = body, .timeout = kHttpTimeout});
     EXPECT_TRUE(response.ok()) << response.status().ToString();
     return response.ok() ? *response : HttpResponse();
   }
   HttpResponse Get(const std::string& path) {
-    auto response = HttpGet(router_->http_address(), path);
+    auto response = HttpGet(router_->http_address(), path, kHttpTimeout);
     EXPECT_TRUE(response.ok()) << response.status().ToString();
     return response.ok() ? *response : HttpResponse();
   }
