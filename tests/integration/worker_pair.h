@@ -16,6 +16,7 @@
 #include "common/worker/worker_runtime.h"
 #include "decode_worker/decode_service.h"
 #include "prefill_worker/prefill_service.h"
+#include "tests/support/sanitizers.h"
 
 namespace baton::testing {
 
@@ -52,7 +53,7 @@ class ScriptedStream {
   Stream* stream() { return stream_.get(); }
   void Send(Request request) { stream_->SendLast(std::move(request)); }
   // The next message, or nothing when the call is over or none came within 20 s.
-  std::optional<Response> Next() { return events_->Pop(absl::Seconds(20)); }
+  std::optional<Response> Next() { return events_->Pop(absl::Seconds(20 * kSlowness)); }
 
  private:
   std::shared_ptr<BoundedQueue<Response>> events_;

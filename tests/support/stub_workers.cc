@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/sanitizers.h"
 
 namespace baton::testing {
 namespace {
@@ -319,7 +320,7 @@ void StubWorker::Note(int StubWorker::*counter, int by) {
 }
 
 bool StubWorker::WaitFor(const std::function<bool()>& condition) {
-  const MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(30);
+  const MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(30 * kSlowness);
   MutexLock lock(&mutex_);
   while (!condition()) {
     if (Clock::Real()->Now() > deadline) return false;

@@ -74,7 +74,7 @@ class ServiceTest : public ::testing::Test {
 
   // A bounded wait for what other threads bring about.
   static bool WaitUntil(const std::function<bool()>& condition) {
-    const MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(30);
+    const MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(30 * kSlowness);
     Mutex mutex;
     CondVar never;
     MutexLock lock(&mutex);
