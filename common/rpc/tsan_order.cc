@@ -7,6 +7,7 @@
 //   a call's batch               what was before its start is before its completion is taken from the queue
 //   a server's start             what was before it is before anything that comes from a queue
 //   a server call's counters     what was before their decrements, some of which are in the library, is before the end
+//   a server's end               what was before its calls were let go is before it is destroyed
 // A program's own definition comes before that of a shared library; the library's is found as the next one.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
@@ -26,7 +27,7 @@ Function* Next(const char* name) {
   return next;
 }
 
-char server_started;
+char server_started, calls_let_go;
 
 void Acquire(const grpc_event& event) {
   __tsan_acquire(&server_started);
@@ -109,6 +110,18 @@ void grpc_server_start(grpc_server* server) {
   static auto* const next = Next<decltype(grpc_server_start)>("grpc_server_start");
   __tsan_release(&server_started);
   next(server);
+}
+
+void grpc_call_unref(grpc_call* call) {
+  static auto* const next = Next<decltype(grpc_call_unref)>("grpc_call_unref");
+  __tsan_release(&calls_let_go);
+  next(call);
+}
+
+void grpc_server_destroy(grpc_server* server) {
+  static auto* const next = Next<decltype(grpc_server_destroy)>("grpc_server_destroy");
+  next(server);
+  __tsan_acquire(&calls_let_go);
 }
 
 namespace grpc::internal {
