@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prefill_worker/kv_links.h"
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,7 +17,7 @@ using ::testing::HasSubstr;
 // A sender that only says what it is, and whether it was stopped.
 class NamedSender final : public KvSender {
  public:
-  NamedSender(const TransportOffer& offer, int* stopped) : offer_(offer), stopped_(stopped) {}
+  NamedSender(const TransportOffer& offer, std::atomic<int>* stopped) : offer_(offer), stopped_(stopped) {}
   TransportKind kind() const override { return offer_.kind; }
   std::shared_ptr<Transfer> Begin(SendJob) override { return nullptr; }
   void SetBlocks(const std::shared_ptr<Transfer>&, std::vector<BlockId>) override {}
@@ -27,7 +29,7 @@ class NamedSender final : public KvSender {
 
  private:
   const TransportOffer offer_;
-  int* const stopped_;
+  std::atomic<int>* const stopped_;
 };
 
 class KvLinksTest : public ::testing::Test {
@@ -50,7 +52,7 @@ class KvLinksTest : public ::testing::Test {
   TransportKind Chosen(const KvPeer& peer) { return (*links_->Choose(peer))->kind(); }
 
   ManualClock clock_;
-  int stopped_ = 0;
+  std::atomic<int> stopped_ = 0;  // By threads of the links.
   std::vector<TransportKind> fallbacks_;
   std::unique_ptr<KvLinks> links_;
 };
