@@ -184,6 +184,18 @@ TEST(EngineGrammar, AVocabularyThatCannotSayItIsAnError) {
   EXPECT_THAT(*heard.failed, StatusIs(absl::StatusCode::kInternal, HasSubstr("the vocabulary has none")));
 }
 
+TEST(EngineGrammar, StopTokensThatAreAllThatMayComeAreTheClientsError) {
+  SequenceSpec spec = Constrained(R"({"const":"x"})", 3);
+  spec.sampling.stop_token_ids.clear();
+  for (int32_t id = 0; id < 300; ++id) spec.sampling.stop_token_ids.push_back(id);
+  TestWorker worker(64, {});
+  Heard heard;
+  ASSERT_THAT(worker.Generate(1, spec, &heard), IsOk());
+  worker.RunUntilIdle();
+  ASSERT_TRUE(heard.failed.has_value());
+  EXPECT_THAT(*heard.failed, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stop_token_ids")));
+}
+
 TEST(EngineGrammar, LogprobsAreTheModelsOwn) {
   SequenceSpec spec = Constrained(kObject, 3, 4);
   spec.sampling.num_logprobs = 3;
