@@ -82,7 +82,8 @@ class Sampler {
 
   std::span<const float> Process(std::span<const float> logits, const SamplingState& state);
   absl::Status WhyNoToken(const SamplingState& state) const;
-  // Masks what the grammar forbids; mask_ is what it allows, null where that takes too much work. Stop tokens are allowed where the answer may end, unless `mask_stops`.
+  // Masks what the grammar forbids; mask_ is then what it allows, null where that takes too much work to tell. Stop tokens are
+  // allowed where the answer may end, unless `mask_stops`.
   void ApplyGrammar(const SamplingState& state, bool mask_stops);
   int32_t ArgMax(std::span<const float> x) const;
   int32_t Draw(std::span<const float> x, const SamplingState& state);
