@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,6 +97,21 @@ struct MachinePeaks {
   const char* attention_format = "";  // The name of the one that attention is computed in.
 };
 
+// Bytes of one copy between the host and a backend's memory, or within it.
+struct MemoryCopy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t bytes = 0;
+};
+
+// What passes have in common that a backend may take for the same.
+struct PassShape {
+  int num_rows = 0;
+  int longest_context = 0;          // In tokens, the pass's own included.
+  const void* buffers = nullptr;    // Where they compute, and
+  const void* pool = nullptr;       // keep keys and values: the same address, the same memory.
+};
+
 // Memory and a dozen coarse operations on one device. A step is: Embed, then per layer and row panel QkvRope, Attention,
 // AttentionOut, Mlp, and at the end Head for the rows that need logits. Operations are coarse so that a backend can fuse
 // (norm + quantise + matmul, gate + up + SiLU + down) and a device can capture them.
@@ -102,8 +119,9 @@ struct MachinePeaks {
 // Numerics: within one numerics_id() every row's result is a function of that row's token, position and the KV contents of
 // its sequence alone, bit for bit: never of the other rows, of the panel size, or of the number of threads.
 //
-// Pointers named x, q, attention, logits are backend memory from Allocate, fp32, row-major. All operations are called from
-// one thread at a time (the engine thread) and are complete when they return unless Synchronize is documented otherwise.
+// Pointers named x, q, attention are backend memory from Allocate, fp32, row-major; logits is host memory. All operations are called
+// from one thread at a time (the engine thread). On a device they may still be under way when they return, in order; Head and the
+// copies to the host are complete.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -117,8 +135,26 @@ class Backend {
   // has no peak that it could be compared with.
   virtual MachinePeaks MeasurePeaks(std::span<const PackedMatrix* const> weights);
 
+  // OK, or why nothing that was computed since the last time it was OK can be trusted: a device that failed. It does not get well
+  // again. Asked before results are used. Any thread.
+  virtual absl::Status status() const { return absl::OkStatus(); }
+
+  // Whether the operations exist for layers of this shape and a pool of this type.
+  //   FAILED_PRECONDITION  names what is not there.
+  virtual absl::Status CheckShape(const LayerShape& shape, KvDtype dtype) const;
+
   // Zeroed memory, 64-byte aligned at least. RESOURCE_EXHAUSTED names the size.
   virtual absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes) = 0;
+  // Of the device, what Allocate could still give; nothing where that is the host's memory.
+  virtual std::optional<int64_t> free_bytes() const { return std::nullopt; }
+  // Whether the host may read and write what Allocate gives.
+  virtual bool host_visible() const { return true; }
+  // Zeroed memory that the host uses and that copies to and from the device are fast with.
+  virtual absl::StatusOr<std::shared_ptr<uint8_t[]>> AllocateHost(size_t bytes) { return Allocate(bytes); }
+  // Copies after all operations before, and before all after. To and from the host they are complete on return.
+  virtual void CopyToHost(std::span<const MemoryCopy> copies) { CopyWithin(copies); }
+  virtual void CopyFromHost(std::span<const MemoryCopy> copies) { CopyWithin(copies); }
+  virtual void CopyWithin(std::span<const MemoryCopy> copies);
 
   // Sizes the backend's scratch for operations on up to max_rows rows of layers of this shape (and for any smaller one), so
   // that serving allocates nothing. Scratch only grows. RESOURCE_EXHAUSTED names the size.
@@ -134,6 +170,12 @@ class Backend {
   virtual absl::StatusOr<PackedMatrix> PackTable(const TensorView& table) = 0;
   // Copies a vector (norm weight, bias), dequantised to fp32, into backend memory. Several parts are concatenated.
   virtual absl::StatusOr<std::shared_ptr<const float[]>> PackVector(std::span<const TensorView> parts) = 0;
+
+  // A pass in one panel of single rows, with logits of all (a decode step), of which many will follow that differ in their numbers only:
+  // all its operations lie between, and nothing else of the backend but copies to and from the host. A device may keep it as a whole.
+  // `complete`: it went to its end; else nothing of it is used.
+  virtual void BeginPass(const PassShape&) {}
+  virtual void EndPass(bool /*complete*/) {}
 
   // x[row, hidden] = row token_ids[row] of the table (from PackTable), dequantised exactly.
   virtual void Embed(const PackedMatrix& table, const StepRows& rows, float* x) = 0;
@@ -154,11 +196,15 @@ class Backend {
   // x += W_down (silu(W_gate norm(x)) * (W_up norm(x)))
   virtual void Mlp(const LayerShape& shape, const LayerWeights& weights, int num_rows, float* x) = 0;
 
-  // logits[i, vocab] = W_head norm(x[row_indices[i]])
+  // logits[i, vocab] = W_head norm(x[row_indices[i]]); logits is memory from AllocateHost.
   virtual void Head(const LayerShape& shape, const float* final_norm, const PackedMatrix& head,
                     std::span<const int32_t> row_indices, const float* x, float* logits) = 0;
 };
 
+inline absl::Status Backend::CheckShape(const LayerShape&, KvDtype) const { return absl::OkStatus(); }
+inline void Backend::CopyWithin(std::span<const MemoryCopy> copies) {
+  for (const MemoryCopy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+}
 inline MachinePeaks Backend::MeasurePeaks(std::span<const PackedMatrix* const>) { return {}; }
 
 }  // namespace baton

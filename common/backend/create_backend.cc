@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/backend/cpu/cpu_backend.h"
 #include "common/backend/cpu/kernels.h"
-#include "common/backend/cuda/cuda_device.h"
+#include "common/backend/cuda/cuda_backend.h"
 #include "common/backend/reference_backend.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -53,11 +53,16 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpu(int num_threads, const Backen
   return std::make_unique<CpuBackend>(kernels, num_threads, precision, matmul, std::move(cache));
 }
 
-// There is no operation on a GPU yet: what is found is named, and refused.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCuda(const BackendOptions& options) {
-  BATON_ASSIGN_OR_RETURN(const cuda::CudaDevice device, cuda::FindCudaDevice(options.cuda_driver, 0));
-  return absl::FailedPreconditionError(
-      absl::StrFormat("%s is there, but this release has no CUDA backend that serves", device.description()));
+  cuda::CudaBackendOptions cuda;
+  cuda.driver = options.cuda_driver;
+  cuda.cublas_library = options.cublas_library;
+  if (options.matmul == "cublaslt" || (options.matmul.empty() && options.prefill_only)) {
+    cuda.kernels = cuda::CudaKernels::kPrefill;
+  } else if (!options.matmul.empty() && options.matmul != "quant") {
+    return absl::InvalidArgumentError(absl::StrFormat("matmul \"%s\" on a GPU is not one of quant, cublaslt", options.matmul));
+  }
+  return cuda::CreateCudaBackend(cuda);
 }
 
 }  // namespace

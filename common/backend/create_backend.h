@@ -19,7 +19,8 @@ struct BackendOptions {
   // "cpu" only: with how many 8-bit terms activations are rounded before they meet quantised weights. "mixed" (also empty):
   // the measured default; "one": the fastest; "two": as exact as fp32. Part of the numerics id.
   std::string activations;
-  // "cpu" only: who multiplies the matrices of the layers. "int8" (also empty): own kernels on the file's quantised values;
+  // Who multiplies the matrices of the layers. Of "cuda": "quant", kernels for few rows on the file's quantised values; "cublaslt", for
+  // many; empty: the one that prefill_only says. Of "cpu": "int8" (also empty): own kernels on the file's quantised values;
   // "onednn-bf16", "onednn-f32": oneDNN at fixed panels of 64 rows, for prefill workers on CPUs where it is faster (AMX). Part
   // of the numerics id.
   std::string matmul;
@@ -27,8 +28,10 @@ struct BackendOptions {
   // cache_bytes of files, the least recently used go first.
   std::string cache_dir;
   uint64_t cache_bytes = uint64_t{64} << 30;
+  bool prefill_only = false;  // Nothing but prompts is computed here.
   // "cuda" and "auto": the driver's library, by file name or path.
   std::string cuda_driver = "libcuda.so.1";
+  std::string cublas_library;  // cuBLASLt's; empty: the one that belongs to this build.
 };
 
 // `name`: "cpu" (serves), "reference" (plain fp32, slow), "cuda", or "auto": cuda where it can serve, else cpu, with a line in the

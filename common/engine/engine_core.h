@@ -52,7 +52,7 @@ struct SequenceSink {
   std::function<void(const PrefillProgress&)> on_progress;  // Prefill jobs only.
   // Prefill done, or local prefill done: always OK, never from inside AddPrefill or PrefillLocally, not after Cancel.
   std::function<void(absl::Status)> on_prefilled;
-  // Generation cannot go on (INTERNAL). Last call: the sequence is gone. Otherwise generation ends by on_token's finish.
+  // Generation cannot go on (INTERNAL; UNAVAILABLE: the device has failed, and whatever runs on it). Last call: the sequence is gone. Otherwise generation ends by on_token's finish.
   std::function<void(absl::Status)> on_failed;
 };
 

@@ -57,6 +57,9 @@ class EngineCore::Impl {
   void StartRunning(Request* request);  // All choices, forked.
   void EndSequence(Sequence* sequence);
   void EndRequest(const std::shared_ptr<Request>& request);
+  void FailAll(Batch* batch, const absl::Status& device);
+  // To the request's owner, who reads the pool's form on the host.
+  void Report(const Sequence& sequence, const PrefillProgress& progress);
   void FailRequest(const std::shared_ptr<Request>& request, const absl::Status& status);
   void CacheComputedBlocks(Sequence* sequence);
 

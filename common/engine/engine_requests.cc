@@ -157,6 +157,7 @@ void EngineCore::Impl::Landed(SequenceId id) {
   if (found == requests_.end()) return;
   Sequence* sequence = found->second->sequences[0].get();
   if (sequence->state != State::kLanding) return;
+  pool_->ToDevice(sequence->table.blocks().subspan(sequence->num_computed / blocks_.block_size()));
   sequence->num_computed = sequence->num_to_prefill();
   CacheComputedBlocks(sequence);
   StartRunning(found->second.get());

@@ -155,7 +155,7 @@ void EngineCore::Impl::ReportCached(const std::vector<std::shared_ptr<Request>>&
     const Sequence& sequence = *request->sequences[0];
     if (!request->prefill_role || sequence.state == State::kEnded || !request->sink.on_progress) continue;
     if (request->num_cached <= request->first_token) continue;
-    request->sink.on_progress({0, model_->config().num_layers, request->first_token, request->num_cached});
+    Report(sequence, {0, model_->config().num_layers, request->first_token, request->num_cached});
   }
 }
 
@@ -228,8 +228,27 @@ bool EngineCore::Impl::Advance(Batch* batch) {
   const MonotonicTime begin = clock_->Now();
   const bool more = batch->Advance();
   batch->busy_time += clock_->Now() - begin;
+  if (const absl::Status device = model_->backend()->status(); !device.ok()) {
+    FailAll(batch, device);
+    return false;
+  }
   ReportProgress(batch);
   return more;
+}
+
+// The device has failed: what it computed counts for nothing, and other workers have the requests to do.
+void EngineCore::Impl::FailAll(Batch* batch, const absl::Status& device) {
+  const std::vector<Batch::Entry> entries = batch->entries();
+  for (const Batch::Entry& entry : entries) {
+    if (entry.sequence == nullptr || entry.sequence->state == State::kEnded) continue;
+    FailRequest(entry.request, absl::UnavailableError(device.message()));
+  }
+}
+
+void EngineCore::Impl::Report(const Sequence& sequence, const PrefillProgress& progress) {
+  const int first = progress.token_begin / blocks_.block_size(), last = (progress.token_end - 1) / blocks_.block_size();
+  pool_->ToHost(progress.layer_begin, progress.layer_end, sequence.table.blocks().subspan(first, last + 1 - first));
+  sequence.request->sink.on_progress(progress);
 }
 
 // Layers that the pass has completed since the last time. The owners may end any sequence, even the last of the pass.
@@ -242,7 +261,7 @@ void EngineCore::Impl::ReportProgress(Batch* batch) {
     const std::shared_ptr<Request> request = entry.request;
     if (entry.sequence == nullptr || entry.decode || !request->prefill_role || !request->sink.on_progress) continue;
     const int first_token = std::max(entry.begin, request->first_token);
-    if (first_token < entry.end) request->sink.on_progress({begin, end, first_token, entry.end});
+    if (first_token < entry.end) Report(*entry.sequence, {begin, end, first_token, entry.end});
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/backend/packing.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 
@@ -23,16 +24,30 @@ absl::Status KvPool::CheckSize(const KvLayout& layout, int num_blocks) {
 absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const KvLayout& layout, int num_blocks, Backend* backend) {
   BATON_RETURN_IF_ERROR(CheckSize(layout, num_blocks));
   const size_t bytes = layout.block_bytes() * static_cast<size_t>(num_blocks);
-  auto memory = backend->Allocate(bytes);
+  auto memory = backend->host_visible() ? backend->Allocate(bytes) : AllocateHostMemory(bytes);
   if (!memory.ok()) {
     return Annotate(memory.status(), absl::StrFormat("kv pool of %d blocks x %d bytes", num_blocks,
                                                      static_cast<int64_t>(layout.block_bytes())));
   }
-  return std::unique_ptr<KvPool>(new KvPool(layout, num_blocks, *std::move(memory)));
+  std::unique_ptr<KvPool> pool(new KvPool(layout, num_blocks, *std::move(memory)));
+  BATON_RETURN_IF_ERROR(pool->AllocateDevice(backend));
+  return pool;
 }
 
-KvPool::KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> memory)
-    : layout_(layout), num_blocks_(num_blocks), memory_(std::move(memory)) {}
+KvPool::KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> host)
+    : layout_(layout), num_blocks_(num_blocks), host_(std::move(host)) {}
+
+absl::Status KvPool::AllocateDevice(Backend* backend) {
+  if (backend == nullptr || backend->host_visible()) return absl::OkStatus();
+  auto memory = backend->Allocate(bytes());
+  if (!memory.ok()) {
+    return Annotate(memory.status(), absl::StrFormat("kv pool of %d blocks x %d bytes", num_blocks_,
+                                                     static_cast<int64_t>(layout_.block_bytes())));
+  }
+  device_ = *std::move(memory);
+  backend_ = backend;
+  return absl::OkStatus();
+}
 
 KvPool::~KvPool() {
   if (shared_fd_ >= 0) close(shared_fd_);
@@ -42,7 +57,7 @@ KvLayerView KvPool::Layer(int layer) const {
   BATON_DCHECK(layer >= 0 && layer < layout_.num_layers) << layer;
   KvLayerView view;
   view.block_stride = layout_.block_layer_bytes();
-  view.k = memory_.get() + static_cast<size_t>(layer) * static_cast<size_t>(num_blocks_) * view.block_stride;
+  view.k = (device_ != nullptr ? device_ : host_).get() + CellOffset(layer, 0);
   view.v = view.k + view.block_stride / 2;
   view.block_size = layout_.block_size;
   view.num_kv_heads = layout_.num_kv_heads;
@@ -54,8 +69,40 @@ KvLayerView KvPool::Layer(int layer) const {
 std::span<uint8_t> KvPool::Cell(int layer, int32_t block) const {
   BATON_CHECK(layer >= 0 && layer < layout_.num_layers && block >= 0 && block < num_blocks_)
       << "layer " << layer << ", block " << block;
+  return {host_.get() + CellOffset(layer, block), layout_.block_layer_bytes()};
+}
+
+size_t KvPool::CellOffset(int layer, int32_t block) const {
   const size_t cell = static_cast<size_t>(layer) * static_cast<size_t>(num_blocks_) + static_cast<size_t>(block);
-  return {memory_.get() + cell * layout_.block_layer_bytes(), layout_.block_layer_bytes()};
+  return cell * layout_.block_layer_bytes();
+}
+
+std::vector<MemoryCopy> KvPool::Copies(int layer_begin, int layer_end, std::span<const int32_t> blocks, bool to_host) const {
+  std::vector<MemoryCopy> copies;
+  for (int layer = layer_begin; layer < layer_end; ++layer) {
+    for (const int32_t block : blocks) {
+      const std::span<uint8_t> host = Cell(layer, block);
+      uint8_t* const device = device_.get() + CellOffset(layer, block);
+      // Neighbours in one copy.
+      if (!copies.empty()) {
+        MemoryCopy& last = copies.back();
+        if ((to_host ? last.from : last.to) == device - last.bytes) {
+          last.bytes += host.size();
+          continue;
+        }
+      }
+      copies.push_back(to_host ? MemoryCopy{host.data(), device, host.size()} : MemoryCopy{device, host.data(), host.size()});
+    }
+  }
+  return copies;
+}
+
+void KvPool::ToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const {
+  if (device_ != nullptr) backend_->CopyToHost(Copies(layer_begin, layer_end, blocks, true));
+}
+
+void KvPool::ToDevice(std::span<const int32_t> blocks) const {
+  if (device_ != nullptr) backend_->CopyFromHost(Copies(0, layout_.num_layers, blocks, false));
 }
 
 // A cell is, for K, num_kv_heads * head_dim runs of block_size elements, of which a token range is a slice of each; for V,
@@ -111,6 +158,13 @@ void KvPool::WriteTokens(int layer, int32_t block, int offset, int num_tokens, s
 
 void KvPool::CopyBlock(int32_t from, int32_t to) const {
   if (from == to) return;
+  if (device_ != nullptr) {
+    std::vector<MemoryCopy> copies;
+    for (int layer = 0; layer < layout_.num_layers; ++layer) {
+      copies.push_back({device_.get() + CellOffset(layer, to), device_.get() + CellOffset(layer, from), layout_.block_layer_bytes()});
+    }
+    return backend_->CopyWithin(copies);
+  }
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     const std::span<const uint8_t> source = Cell(layer, from);
     std::memcpy(Cell(layer, to).data(), source.data(), source.size());

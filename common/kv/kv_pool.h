@@ -6,14 +6,17 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/kv/kv_layout.h"
 
 namespace baton {
 
-// The memory of all blocks. Owns no knowledge of who uses which block (BlockAllocator). Host-visible today; a device pool
-// keeps this interface and implements Read/Write by copies.
+// The memory of all blocks. Owns no knowledge of who uses which block (BlockAllocator).
+//
+// A pool on a device has a second form on the host, where transfers read and write: cells there are as ToHost left them, and count
+// on the device after ToDevice. Its pages are the system's to give when they are first touched. For a pool of the host both are one.
 //
 // Threads: the engine thread reads and writes cells of sequences it runs; transport threads write straight into reserved
 // blocks. Nobody touches the same cell at the same time; the handoff's rules see to that.
@@ -27,7 +30,8 @@ class KvPool {
   // As Create, in memory that another process can map: a memfd of exactly bytes() rounded up to whole pages, sealed
   // against shrinking and growing, so that nobody can take pages away from under a reader.
   //   RESOURCE_EXHAUSTED  as Create. UNAVAILABLE  the system has no sealed memfd; says what failed.
-  static absl::StatusOr<std::unique_ptr<KvPool>> CreateShared(const KvLayout& layout, int num_blocks);
+  // Of a backend on a device it is the form on the host; null: the host's.
+  static absl::StatusOr<std::unique_ptr<KvPool>> CreateShared(const KvLayout& layout, int num_blocks, Backend* backend = nullptr);
   // The other side of it: the same blocks through a mapping of its own. `fd` stays the caller's.
   //   INVALID_ARGUMENT    layout or num_blocks, as Create.
   //   FAILED_PRECONDITION fd is not sealed or has another size; names both.
@@ -42,8 +46,15 @@ class KvPool {
   int num_blocks() const { return num_blocks_; }
   size_t bytes() const { return layout_.block_bytes() * static_cast<size_t>(num_blocks_); }
 
+  // What the backend computes with.
   KvLayerView Layer(int layer) const;
-  // One (layer, block) cell, block_layer_bytes() long.
+
+  // Brings cells of the layers [layer_begin, layer_end) to the host, after all that the backend was asked to compute; whole blocks to
+  // the device. Engine thread; complete on return. Nothing to do for a pool of the host.
+  void ToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const;
+  void ToDevice(std::span<const int32_t> blocks) const;
+
+  // One (layer, block) cell on the host, block_layer_bytes() long.
   std::span<uint8_t> Cell(int layer, int32_t block) const;
 
   // Wire form of `num_tokens` positions starting at `offset` within a cell (offset + num_tokens <= block_size):
@@ -52,15 +63,22 @@ class KvPool {
   void ReadTokens(int layer, int32_t block, int offset, int num_tokens, std::span<uint8_t> out) const;
   void WriteTokens(int layer, int32_t block, int offset, int num_tokens, std::span<const uint8_t> in) const;
 
-  // Copies a block over all layers (copy on write of a partial block).
+  // Copies a block over all layers (copy on write of a partial block), where the backend computes.
   void CopyBlock(int32_t from, int32_t to) const;
 
  private:
   static absl::Status CheckSize(const KvLayout& layout, int num_blocks);
-  KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> memory);
+  KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> host);
+  // Memory of the device, for a backend that has such.
+  absl::Status AllocateDevice(Backend* backend);
+  size_t CellOffset(int layer, int32_t block) const;
+  // The pairs of a cell on the device and on the host.
+  std::vector<MemoryCopy> Copies(int layer_begin, int layer_end, std::span<const int32_t> blocks, bool to_host) const;
+
   KvLayout layout_;
   int num_blocks_;
-  std::shared_ptr<uint8_t[]> memory_;
+  std::shared_ptr<uint8_t[]> host_, device_;  // device_: null for a pool of the host.
+  Backend* backend_ = nullptr;                // Of device_.
   int shared_fd_ = -1;
 };
 

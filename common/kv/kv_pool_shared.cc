@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<uint8_t[]>> Map(int fd, size_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<KvPool>> KvPool::CreateShared(const KvLayout& layout, int num_blocks) {
+absl::StatusOr<std::unique_ptr<KvPool>> KvPool::CreateShared(const KvLayout& layout, int num_blocks, Backend* backend) {
   BATON_RETURN_IF_ERROR(CheckSize(layout, num_blocks));
   const size_t bytes = MappedBytes(layout, num_blocks);
   const int fd = memfd_create("baton-kv-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::CreateShared(const KvLayout& lay
   }
   auto pool = std::unique_ptr<KvPool>(new KvPool(layout, num_blocks, *std::move(memory)));
   pool->shared_fd_ = fd;
+  BATON_RETURN_IF_ERROR(pool->AllocateDevice(backend));
   return pool;
 }
 

@@ -47,13 +47,14 @@ absl::StatusOr<std::unique_ptr<ForwardBuffers>> ForwardBuffers::Create(const Mod
   const size_t logits = Padded(static_cast<int64_t>(max_logit_rows) * model.config().vocab_size);
   std::unique_ptr<ForwardBuffers> buffers(new ForwardBuffers());
   BATON_RETURN_IF_ERROR(model.backend()->Reserve(shape, std::max(max_rows, 1)));
-  BATON_ASSIGN_OR_RETURN(buffers->memory_, model.backend()->Allocate((x + 2 * q + logits) * sizeof(float)));
+  BATON_ASSIGN_OR_RETURN(buffers->memory_, model.backend()->Allocate((x + 2 * q) * sizeof(float)));
+  BATON_ASSIGN_OR_RETURN(buffers->logits_memory_, model.backend()->AllocateHost(logits * sizeof(float)));
   buffers->max_rows_ = max_rows;
   buffers->max_logit_rows_ = max_logit_rows;
   buffers->x_ = reinterpret_cast<float*>(buffers->memory_.get());
   buffers->q_ = buffers->x_ + x;
   buffers->attention_ = buffers->q_ + q;
-  buffers->logits_ = buffers->attention_ + q;
+  buffers->logits_ = reinterpret_cast<float*>(buffers->logits_memory_.get());
   return buffers;
 }
 
@@ -66,9 +67,22 @@ ForwardPass::ForwardPass(const Model* model, const KvPool* pool, const ModelInpu
   BATON_CHECK_GE(panel_rows, 1);
 }
 
+ForwardPass::~ForwardPass() {
+  if (told_) model_->backend()->EndPass(/*complete=*/false);
+}
+
+void ForwardPass::TellBackend() {
+  const int num_rows = input_->num_rows();
+  if (num_rows > panel_rows_ || input_->num_sequences() != num_rows || static_cast<int>(input_->logit_rows.size()) != num_rows) return;
+  const int longest = *std::max_element(input_->positions.begin(), input_->positions.end()) + 1;
+  model_->backend()->BeginPass({num_rows, longest, buffers_, pool_});
+  told_ = true;
+}
+
 bool ForwardPass::Advance() {
   if (done_) return false;
   const int num_rows = input_->num_rows();
+  if (layer_ == 0 && row_ == 0) TellBackend();
   const int end = std::min(row_ + panel_rows_, num_rows);
   if (layer_ == 0) {
     const StepRows panel = Slice(row_, end);
@@ -81,6 +95,8 @@ bool ForwardPass::Advance() {
   row_ = 0;
   if (++layer_ < model_->config().num_layers) return true;
   RunHead();
+  if (told_) model_->backend()->EndPass(/*complete=*/true);
+  told_ = false;
   done_ = true;
   return false;
 }

@@ -48,7 +48,7 @@ class ForwardBuffers {
   ForwardBuffers() = default;
   int max_rows_ = 0;
   int max_logit_rows_ = 0;
-  std::shared_ptr<uint8_t[]> memory_;
+  std::shared_ptr<uint8_t[]> memory_, logits_memory_;
   float* x_ = nullptr;          // [max_rows, hidden]: the residual stream of all rows.
   float* q_ = nullptr;          // [max_rows, num_heads head_dim]: of the panel in flight.
   float* attention_ = nullptr;  // [max_rows, num_heads head_dim]: of the panel in flight.
@@ -67,6 +67,9 @@ class ForwardPass {
   // `input` and the rest outlive the pass. 1 <= input->num_rows() <= buffers->max_rows(), logit rows likewise;
   // panel_rows >= 1.
   ForwardPass(const Model* model, const KvPool* pool, const ModelInput* input, ForwardBuffers* buffers, int panel_rows);
+  ~ForwardPass();
+  ForwardPass(const ForwardPass&) = delete;
+  ForwardPass& operator=(const ForwardPass&) = delete;
 
   // Runs the next unit. True while more is left. The embedding belongs to the first unit, the head to the last.
   bool Advance();
@@ -81,6 +84,7 @@ class ForwardPass {
   int layers_complete() const { return layer_; }
 
  private:
+  void TellBackend();
   // Panel [row_begin, row_end) as the backend sees it; its arrays stay valid until the next call.
   StepRows Slice(int row_begin, int row_end);
   void RunPanel(int layer, int row_begin, int row_end);
@@ -94,6 +98,7 @@ class ForwardPass {
   int layer_ = 0;
   int row_ = 0;
   bool done_ = false;
+  bool told_ = false;  // The backend, of the pass as a whole.
   std::vector<int32_t> slice_query_starts_;
   std::vector<const int32_t*> slice_block_tables_;
 };

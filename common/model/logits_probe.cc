@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<LogitsProbe>> LogitsProbe::Open(std::shared_ptr<c
   probe->options_.chunk_tokens = std::max(options.chunk_tokens, 1);
   BATON_ASSIGN_OR_RETURN(probe->backend_, CreateBackend(options.backend, options.backend_options));
   BATON_ASSIGN_OR_RETURN(probe->model_, Model::Load(std::move(checkpoint), probe->backend_.get()));
+  BATON_RETURN_IF_ERROR(probe->backend_->CheckShape(probe->model_->shape(), options.kv_dtype));
   return probe;
 }
 
@@ -77,6 +78,7 @@ absl::Status LogitsProbe::Run(std::span<const int32_t> tokens, int first_logits,
                       options_.block_size, num_logits);
     ForwardPass pass(model_.get(), pool_.get(), &input, buffers_.get(), options_.panel_rows);
     pass.Finish();
+    BATON_RETURN_IF_ERROR(backend_->status());
     for (int i = 0; i < num_logits; ++i) {
       sink(end - num_logits + i, {buffers_->logits() + static_cast<size_t>(i) * vocab, vocab});
     }

@@ -10,9 +10,8 @@
 #include "common/base/thread.h"
 
 namespace baton {
-namespace {
 
-LayerShape ShapeOf(const ModelConfig& config) {
+LayerShape LayerShapeOf(const ModelConfig& config) {
   LayerShape shape;
   shape.hidden_size = config.hidden_size;
   shape.num_heads = config.num_heads;
@@ -25,6 +24,8 @@ LayerShape ShapeOf(const ModelConfig& config) {
   shape.has_qk_norm = config.qk_norm;
   return shape;
 }
+
+namespace {
 
 // Runs jobs [0, num_jobs) on up to num_threads threads; the first failure by job number is returned.
 template <typename Job>
@@ -50,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(std::shared_ptr<const Checkpo
   std::unique_ptr<Model> model(new Model());
   model->checkpoint_ = std::move(checkpoint);
   model->backend_ = backend;
-  model->shape_ = ShapeOf(model->config());
+  model->shape_ = LayerShapeOf(model->config());
   model->inv_freq_ = RopeInverseFrequencies(model->config());
   const int num_layers = model->config().num_layers;
   model->layers_.resize(static_cast<size_t>(num_layers));

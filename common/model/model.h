@@ -15,6 +15,9 @@
 
 namespace baton {
 
+// What a backend is told of a model's layers.
+LayerShape LayerShapeOf(const ModelConfig& config);
+
 // A checkpoint whose weights are packed for one backend. Immutable; shared by all steps. Keeps the checkpoint: a backend on the
 // host reads embedding rows from the file's own mapping.
 class Model {

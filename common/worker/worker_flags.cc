@@ -39,10 +39,11 @@ ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts
 
 ABSL_FLAG(std::string, device, "auto", "auto (a GPU where one can serve, else the CPU), cpu, cuda, or reference (plain fp32, slow).");
 ABSL_FLAG(std::string, cuda_driver, "libcuda.so.1", "Library of the CUDA driver, by file name or path.");
+ABSL_FLAG(std::string, cublas_lt, "", "Library of cuBLASLt, by file name or path; empty: libcublasLt.so of this build's major version.");
 ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may use.");
 ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
-ABSL_FLAG(std::string, matmul, "", "Who multiplies the layers' matrices: int8, onednn-bf16 or onednn-f32.");
+ABSL_FLAG(std::string, matmul, "", "Who multiplies the layers' matrices: int8, onednn-bf16 or onednn-f32; on a GPU quant or cublaslt.");
 ABSL_FLAG(int, nice, -1, "Nice value of the compute threads, 0 to 19; -1 takes the role's: 4 for prefill, 0 for decode.");
 ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, panel_rows, 0, "Rows of a chunk between two looks at the inbox; 0 takes the role's: 192 for prefill, 60 for decode.");
@@ -143,7 +144,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
       {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport", "insecure"}},
       {"TLS", tls},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
-      {"Compute", {"device", "cuda_driver", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
+      {"Compute", {"device", "cuda_driver", "cublas_lt", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
       {"Logging", {"log_level", "log_format"}},
@@ -166,6 +167,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   if (!options.api_key_file.empty()) BATON_RETURN_IF_ERROR(ReadSecretFile("--api-key-file", options.api_key_file).status());
   options.device = absl::GetFlag(FLAGS_device);
   options.backend.cuda_driver = absl::GetFlag(FLAGS_cuda_driver);
+  options.backend.cublas_library = absl::GetFlag(FLAGS_cublas_lt);
   options.backend.num_threads = absl::GetFlag(FLAGS_threads);
   options.backend.isa = absl::GetFlag(FLAGS_isa);
   options.backend.activations = absl::GetFlag(FLAGS_activations);

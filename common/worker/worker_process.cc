@@ -27,6 +27,8 @@ std::string ShownStatus(const StatusServer* server, const WorkerOptions& options
   return server == nullptr ? "" : absl::StrCat(options.status_tls == nullptr ? "" : "https://", server->address());
 }
 
+constexpr absl::Duration kDeviceCheckInterval = absl::Milliseconds(200);
+
 int Fail(const absl::Status& status) {
   BATON_LOG(ERROR) << status.message();
   return 1;
@@ -80,7 +82,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
 
   ServiceNotifier notifier;
   notifier.Started(absl::StrCat("serves on ", identity.address()));
-  while (!signals->Wait(notifier.interval())) {
+  while (!signals->Wait(std::min(notifier.interval(), kDeviceCheckInterval)) && runtime->DeviceStatus().ok()) {
     // A stuck engine thread does not feed the watchdog: the supervisor starts the process again.
     if (const absl::Status ready = runtime->Ready(); ready.ok()) {
       notifier.Alive(absl::StrCat("serves on ", identity.address()));
@@ -88,12 +90,15 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
       notifier.Stuck(ready.message());
     }
   }
-  notifier.Stopping("draining");
-  BATON_LOG(INFO) << "draining, at most " << absl::FormatDuration(options.grace);
+  // A device that failed computes nothing more: what ran has been told so, and a new process may find it well again.
+  const absl::Status device = runtime->DeviceStatus();
+  const absl::Duration grace = device.ok() ? options.grace : absl::ZeroDuration();
+  notifier.Stopping(device.ok() ? "draining" : "the device has failed");
+  if (device.ok()) BATON_LOG(INFO) << "draining, at most " << absl::FormatDuration(grace);
   runtime->SetDraining();
   (*server)->SetServing(false);
   directory->ReportNow();
-  const MonotonicTime deadline = Clock::Real()->Now() + options.grace;
+  const MonotonicTime deadline = Clock::Real()->Now() + grace;
   while (services.num_open_calls() > 0 && Clock::Real()->Now() < deadline) {
     if (signals->Wait(absl::Milliseconds(20))) {
       BATON_LOG(WARNING) << "second signal: ending with " << services.num_open_calls() << " calls open";
@@ -105,7 +110,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
   server->reset();
   if (services.on_stop) services.on_stop();
   runtime->engine()->Stop();  // Before the services go, which its closures refer to.
-  return 0;
+  return device.ok() ? 0 : Fail(device);
 }
 
 }  // namespace baton

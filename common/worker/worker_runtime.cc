@@ -80,8 +80,7 @@ absl::Status WorkerRuntime::LoadModel() {
     tokenizer_ = ReadWorkerTokenizer(options_.model_path, options_.role == internal::DECODE);
   });
   BATON_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(options_.model_path));
-  BATON_ASSIGN_OR_RETURN(backend_, CreateBackend(options_.device, options_.backend));
-  BATON_ASSIGN_OR_RETURN(model_, Model::Load(checkpoint, backend_.get(), {}, options_.backend.num_threads));
+  BATON_RETURN_IF_ERROR(LoadOnto(checkpoint));
   if (options_.served_model_name.empty()) options_.served_model_name = ShortModelName(options_.model_path);
   const int model_context = model_->config().context_length;
   if (options_.max_context > model_context) {
@@ -91,6 +90,22 @@ absl::Status WorkerRuntime::LoadModel() {
   context_length_ = options_.max_context > 0 ? options_.max_context : model_context;
   BATON_LOG(INFO) << "loaded " << options_.served_model_name << " (" << FormatBytes(model_->weight_bytes()) << ") for "
                   << backend_->description() << " in " << static_cast<int>(ToMs(Clock::Real()->Now() - start)) << " ms";
+  return absl::OkStatus();
+}
+
+// The model on the backend that it is served by: under --device auto the CPU, where the GPU has no kernels for its shape.
+absl::Status WorkerRuntime::LoadOnto(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  options_.backend.prefill_only = options_.role == internal::PREFILL;
+  BATON_ASSIGN_OR_RETURN(backend_, CreateBackend(options_.device, options_.backend));
+  const LayerShape shape = LayerShapeOf(checkpoint->config());
+  absl::Status fits = backend_->CheckShape(shape, options_.kv_dtype);
+  if (absl::IsFailedPrecondition(fits) && options_.device == "auto") {
+    BATON_LOG(WARNING) << fits.message() << "; staying on the CPU";
+    BATON_ASSIGN_OR_RETURN(backend_, CreateBackend("cpu", options_.backend));
+    fits = backend_->CheckShape(shape, options_.kv_dtype);
+  }
+  BATON_RETURN_IF_ERROR(fits);
+  BATON_ASSIGN_OR_RETURN(model_, Model::Load(checkpoint, backend_.get(), {}, options_.backend.num_threads));
   return absl::OkStatus();
 }
 
@@ -104,7 +119,8 @@ absl::Status WorkerRuntime::CreatePool() {
     bytes = *options_.kv_memory_bytes;
   } else {
     BATON_ASSIGN_OR_RETURN(const MemoryLimits limits, ReadMemoryLimits());
-    const double share = static_cast<double>(limits.available_bytes) * options_.kv_memory_share;
+    const int64_t available = backend_->free_bytes().value_or(limits.available_bytes);
+    const double share = static_cast<double>(available) * options_.kv_memory_share;
     bytes = std::min(static_cast<int64_t>(share), kMaxDefaultContexts * blocks_per_context * block_bytes);
   }
   const int64_t blocks = std::min<int64_t>(bytes / block_bytes, INT32_MAX / layout.block_size);
@@ -130,7 +146,7 @@ absl::Status WorkerRuntime::AllocatePool(const KvLayout& layout, int num_blocks)
   std::vector<TransportKind>& kinds = options_.transports;
   const bool shared = options_.role == internal::DECODE && std::count(kinds.begin(), kinds.end(), TransportKind::kShm) > 0;
   if (shared) {
-    auto pool = KvPool::CreateShared(layout, num_blocks);
+    auto pool = KvPool::CreateShared(layout, num_blocks, backend_.get());
     if (pool.ok()) {
       pool_ = *std::move(pool);
       return absl::OkStatus();
@@ -155,7 +171,7 @@ absl::Status WorkerRuntime::WarmUp() {
   ModelInput input;
   input.AddSequence(tokens, 0, blocks, block_size, 1);
   ForwardPass(model_.get(), pool_.get(), &input, buffers.get(), std::max(1, options_.engine.panel_rows)).Finish();
-  return absl::OkStatus();
+  return backend_->status();
 }
 
 void WorkerRuntime::Calibrate() {
@@ -246,6 +262,7 @@ internal::WorkerLoad WorkerRuntime::Load(int num_routers) const {
 
 absl::Status WorkerRuntime::Ready() const {
   if (draining()) return absl::UnavailableError("draining");
+  BATON_RETURN_IF_ERROR(DeviceStatus());
   MutexLock lock(&watchdog_mutex_);
   return watchdog_->Check(engine_->heartbeat(), Clock::Real()->Now());
 }

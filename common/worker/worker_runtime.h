@@ -58,7 +58,9 @@ class WorkerRuntime {
   void SetDraining() { draining_.store(true); }
   bool draining() const { return draining_.load(); }
 
-  // OK, or why this worker should take no work (engine thread stuck, draining).
+  // Of the backend: once it is not OK, this process can compute nothing more. Any thread.
+  absl::Status DeviceStatus() const { return backend_->status(); }
+  // OK, or why this worker should take no work (device failed, engine thread stuck, draining).
   absl::Status Ready() const;
 
   // Shared by both roles' services. `result`: "ok", "failed", or "cancelled" when nothing was wrong with the way.
@@ -74,6 +76,7 @@ class WorkerRuntime {
   static absl::StatusOr<std::unique_ptr<WorkerRuntime>> CreateOnThisThread(const WorkerOptions& options);
   WorkerRuntime() = default;
   absl::Status LoadModel();
+  absl::Status LoadOnto(const std::shared_ptr<const Checkpoint>& checkpoint);
   absl::Status CreatePool();
   absl::Status AllocatePool(const KvLayout& layout, int num_blocks);
   absl::Status WarmUp();

@@ -23,7 +23,8 @@ namespace baton::cuda {
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute)            \
   X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize) X(cuStreamWaitEvent)                   \
   X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime)     \
-  X(cuLaunchKernel) X(cuLaunchHostFunc)
+  X(cuLaunchKernel) X(cuLaunchHostFunc)                                                                               \
+  X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)
 
 // The driver API as a table. Copyable; valid until the process ends. Members have the functions' own names.
 struct CudaApi {

@@ -15,14 +15,26 @@ typedef void BatonCudaSimReset(void);
 //   "fail_launch"      the n-th launch from now (1: the next) ends with CUDA_ERROR_LAUNCH_FAILED on its stream, which sticks
 //   "lazy_streams"     1: a stream runs only while somebody waits for it or for an event on it: finds every missing wait
 //   "reverse_warps"    1: the warps of a block take their turns in reverse
-// 0: fine; 1: no such name.
+// 0: fine; 1: no such name. In a process that a test starts, $BATON_CUDA_SIM_PLAN names a file of lines "name value", which the first
+// process that opens the library takes away.
 typedef int BatonCudaSimSet(const char* name, int64_t value);
 
-// What all launches since the reset did, summed: the names of ptx::Counters, "launches" and "findings"; -1: no such name.
+// What all launches since the reset did, summed: the names of ptx::Counters, "launches" (of kernels, those in graphs
+// too), "graph_launches" and "findings"; -1: no such name.
 typedef int64_t BatonCudaSimCount(const char* name);
 
 // Findings since the reset, one a line, cut to `bytes` with the final zero.
 typedef void BatonCudaSimFindings(char* text, int64_t bytes);
+
+// For the stand-ins of other libraries: whether [pointer, pointer + bytes) lies in one allocation of device memory; an error that
+// sticks, as a kernel's would.
+typedef int BatonCudaSimIsDevice(const void* pointer, int64_t bytes);
+typedef void BatonCudaSimFail(const char* why);
+// Whether what is enqueued on a stream is put down for a graph: it may then be done any number of times.
+typedef int BatonCudaSimIsCapturing(void* stream);
+BatonCudaSimIsCapturing baton_cuda_sim_is_capturing;
+BatonCudaSimIsDevice baton_cuda_sim_is_device;
+BatonCudaSimFail baton_cuda_sim_fail;
 
 #ifdef BATON_CUDA_SIM_BUILD
 BatonCudaSimReset baton_cuda_sim_reset;

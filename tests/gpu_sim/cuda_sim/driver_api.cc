@@ -12,6 +12,7 @@ namespace {
 using baton::cuda_sim::SimDevice;
 using baton::cuda_sim::SimEvent;
 using baton::cuda_sim::SimFunction;
+using baton::cuda_sim::SimGraph;
 using baton::cuda_sim::SimModule;
 using baton::cuda_sim::SimStream;
 
@@ -198,9 +199,49 @@ CUresult CUDAAPI cuStreamQuery(CUstream stream) {
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
   SimStream* const target = Device().Stream(stream);
   if (target == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (target->capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const auto marker = target->Marker();
   target->Nudge();
   return marker->Wait() ? Device().sticky() : CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
+// A graph is what a stream would have done, in order.
+CUresult CUDAAPI cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  SimStream* const target = Device().Stream(stream);
+  if (target == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (target->capturing()) return CUDA_ERROR_ILLEGAL_STATE;
+  target->BeginCapture();
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  SimStream* const target = Device().Stream(stream);
+  if (target == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (!target->capturing()) return CUDA_ERROR_ILLEGAL_STATE;
+  *graph = reinterpret_cast<CUgraph>(new SimGraph{target->EndCapture()});
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* made, CUgraph graph, unsigned long long) {
+  *made = reinterpret_cast<CUgraphExec>(new SimGraph(*reinterpret_cast<SimGraph*>(graph)));
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGraphDestroy(CUgraph graph) {
+  delete reinterpret_cast<SimGraph*>(graph);
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec graph) {
+  Device().SynchronizeAll();  // One that runs is kept until it has.
+  delete reinterpret_cast<SimGraph*>(graph);
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  if (Device().sticky() != CUDA_SUCCESS) return Device().sticky();
+  SimStream* const target = Device().Stream(stream);
+  if (target == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Device().CountGraphLaunch();
+  target->Enqueue([nodes = reinterpret_cast<SimGraph*>(graph)->nodes] {
+    for (const auto& node : nodes) node();
+  });
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned int) {
@@ -256,6 +297,14 @@ CUresult CUDAAPI cuEventElapsedTime(float* ms, CUevent, CUevent) {
   return CUDA_SUCCESS;
 }
 
+__attribute__((visibility("default"))) int baton_cuda_sim_is_capturing(void* stream) {
+  SimStream* const target = Device().Stream(static_cast<CUstream>(stream));
+  return target != nullptr && target->capturing() ? 1 : 0;
+}
+__attribute__((visibility("default"))) int baton_cuda_sim_is_device(const void* pointer, int64_t bytes) {
+  return bytes >= 0 && Device().IsDevice(reinterpret_cast<CUdeviceptr>(pointer), static_cast<size_t>(bytes)) ? 1 : 0;
+}
+__attribute__((visibility("default"))) void baton_cuda_sim_fail(const char* why) { Device().Fail(CUDA_ERROR_ILLEGAL_ADDRESS, why); }
 __attribute__((visibility("default"))) void baton_cuda_sim_reset() { Device().Reset(); }
 __attribute__((visibility("default"))) int baton_cuda_sim_set(const char* name, int64_t value) { return Device().Set(name, value); }
 __attribute__((visibility("default"))) int64_t baton_cuda_sim_count(const char* name) { return Device().Count(name); }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,8 +20,24 @@ constexpr size_t kMaxFindings = 100;
 
 // Never destroyed: streams may be at work when the process ends.
 SimDevice& SimDevice::Get() {
-  static SimDevice* const device = new SimDevice;
+  static SimDevice* const device = [] {
+    auto* const made = new SimDevice;
+    made->TakePlan();
+    return made;
+  }();
   return *device;
+}
+
+// Of another process: the first one that comes takes the file away, so that whoever replaces it works.
+void SimDevice::TakePlan() {
+  const char* const path = std::getenv("BATON_CUDA_SIM_PLAN");
+  if (path == nullptr) return;
+  std::ifstream in(path);
+  std::string name;
+  int64_t value = 0;
+  bool any = false;
+  while (in >> name >> value) any = Set(name, value) == 0 || any;
+  if (any) std::remove(path);
 }
 
 CUresult SimDevice::Allocate(size_t bytes, CUdeviceptr* out) {
@@ -74,6 +91,7 @@ void SimDevice::MemoryInfo(size_t* free, size_t* total) const {
 }
 
 CUresult SimDevice::LoadModule(const char* image, CUmodule* out) {
+  if (std::strncmp(image, "\x7f""ELF", 4) == 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;  // Real code, for another GPU than this.
   auto loaded = ptx::LoadModule(image);
   if (!loaded.ok()) {
     std::fprintf(stderr, "libcuda_sim: %s\n", loaded.status().ToString().c_str());
@@ -154,23 +172,20 @@ CUresult SimDevice::Launch(SimFunction* function, const ptx::LaunchShape& shape,
   for (size_t i = 0; i < kernel.parameters.size(); ++i) {
     std::memcpy(bytes.data() + kernel.parameters[i].offset, parameters[i], kernel.parameters[i].bytes);
   }
-  bool fail = false;
-  {
-    MutexLock lock(&mutex_);
-    fail = launches_until_failure_ > 0 && --launches_until_failure_ == 0;
-  }
-  target->Enqueue([this, function, shape, bytes = std::move(bytes), fail] { RunLaunch(function, shape, bytes, fail); });
+  target->Enqueue([this, function, shape, bytes = std::move(bytes)] { RunLaunch(function, shape, bytes); });
   return CUDA_SUCCESS;
 }
 
-void SimDevice::RunLaunch(SimFunction* function, const ptx::LaunchShape& shape, const std::vector<uint8_t>& parameters, bool fail) {
+void SimDevice::RunLaunch(SimFunction* function, const ptx::LaunchShape& shape, const std::vector<uint8_t>& parameters) {
   if (sticky() != CUDA_SUCCESS) return;  // A context with an error runs nothing more.
-  if (fail) return Fail(CUDA_ERROR_LAUNCH_FAILED, absl::StrCat(function->kernel->name, ": injected"));
   ptx::LaunchOptions options;
+  bool fail = false;
   {
     MutexLock lock(&mutex_);
     options.reverse_warps = reverse_warps_;
+    fail = launches_until_failure_ > 0 && --launches_until_failure_ == 0;
   }
+  if (fail) return Fail(CUDA_ERROR_LAUNCH_FAILED, absl::StrCat(function->kernel->name, ": injected"));
   auto report = ptx::Launch(*function->module->module, *function->kernel, shape, parameters, memory_, options);
   if (!report.ok()) return Fail(CUDA_ERROR_INVALID_VALUE, report.status().ToString());
   {
@@ -202,6 +217,11 @@ void SimDevice::Fail(CUresult error, const std::string& why) {
   if (sticky_.compare_exchange_strong(none, error)) std::fprintf(stderr, "libcuda_sim: %s\n", why.c_str());
 }
 
+void SimDevice::CountGraphLaunch() {
+  MutexLock lock(&mutex_);
+  ++graph_launches_;
+}
+
 void SimDevice::Reset() {
   SynchronizeAll();
   sticky_ = CUDA_SUCCESS;
@@ -210,7 +230,7 @@ void SimDevice::Reset() {
   launches_until_failure_ = 0;
   lazy_ = false;
   reverse_warps_ = false;
-  launches_ = 0;
+  launches_ = graph_launches_ = 0;
   counters_ = {};
   findings_.clear();
 }
@@ -229,7 +249,8 @@ int SimDevice::Set(const std::string& name, int64_t value) {
 int64_t SimDevice::Count(const std::string& name) const {
   MutexLock lock(&mutex_);
   const std::pair<const char*, uint64_t> known[] = {
-      {"launches", static_cast<uint64_t>(launches_)}, {"findings", findings_.size()},
+      {"launches", static_cast<uint64_t>(launches_)}, {"graph_launches", static_cast<uint64_t>(graph_launches_)},
+      {"findings", findings_.size()},
       {"warp_instructions", counters_.warp_instructions}, {"divergent_branches", counters_.divergent_branches},
       {"global_requests", counters_.global_requests}, {"sectors", counters_.sectors}, {"ideal_sectors", counters_.ideal_sectors},
       {"wavefronts", counters_.wavefronts}, {"ideal_wavefronts", counters_.ideal_wavefronts}};

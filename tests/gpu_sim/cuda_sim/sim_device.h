@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -29,6 +30,9 @@ struct SimFunction {
 struct SimModule {
   std::unique_ptr<ptx::Module> module;
   std::map<std::string, std::unique_ptr<SimFunction>> functions;
+};
+struct SimGraph {
+  std::vector<std::function<void()>> nodes;
 };
 struct SimEvent {
   Mutex mutex;
@@ -63,6 +67,7 @@ class SimDevice {
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load()); }
   void Fail(CUresult error, const std::string& why);
 
+  void CountGraphLaunch();
   void Reset();
   int Set(const std::string& name, int64_t value);
   int64_t Count(const std::string& name) const;
@@ -70,7 +75,8 @@ class SimDevice {
 
  private:
   SimDevice() = default;
-  void RunLaunch(SimFunction* function, const ptx::LaunchShape& shape, const std::vector<uint8_t>& parameters, bool fail);
+  void TakePlan();
+  void RunLaunch(SimFunction* function, const ptx::LaunchShape& shape, const std::vector<uint8_t>& parameters);
 
   ptx::GlobalMemory memory_;
   std::atomic<int> sticky_{CUDA_SUCCESS};
@@ -85,7 +91,7 @@ class SimDevice {
   std::vector<std::unique_ptr<SimModule>> modules_ ABSL_GUARDED_BY(mutex_);
   int64_t launches_until_failure_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reverse_warps_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t launches_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t launches_ ABSL_GUARDED_BY(mutex_) = 0, graph_launches_ ABSL_GUARDED_BY(mutex_) = 0;
   ptx::Counters counters_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> findings_ ABSL_GUARDED_BY(mutex_);
 

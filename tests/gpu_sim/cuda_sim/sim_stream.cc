@@ -41,8 +41,25 @@ SimStream::~SimStream() {
   thread_.Join();
 }
 
+void SimStream::BeginCapture() {
+  MutexLock lock(&mutex_);
+  capturing_ = true;
+}
+
+std::vector<std::function<void()>> SimStream::EndCapture() {
+  MutexLock lock(&mutex_);
+  capturing_ = false;
+  return std::exchange(captured_, {});
+}
+
+bool SimStream::capturing() const {
+  MutexLock lock(&mutex_);
+  return capturing_;
+}
+
 void SimStream::Enqueue(std::function<void()> work) {
   MutexLock lock(&mutex_);
+  if (capturing_) return captured_.push_back(std::move(work));
   work_.push_back(std::move(work));
   changed_.NotifyAll();
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
@@ -35,6 +36,10 @@ class SimStream {
   ~SimStream();  // Runs what is left first.
 
   void Enqueue(std::function<void()> work);
+  // From now on work is put down instead of done, until EndCapture returns it.
+  void BeginCapture();
+  std::vector<std::function<void()>> EndCapture();
+  bool capturing() const;
   // When all that is enqueued now is done.
   std::shared_ptr<Completion> Marker();
   // Lets a lazy stream run what it has.
@@ -48,6 +53,8 @@ class SimStream {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
+  bool capturing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::function<void()>> captured_ ABSL_GUARDED_BY(mutex_);
   size_t allowed_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the front of work_, in lazy mode.
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -187,7 +187,7 @@ QuantMatrix MakeQuantMatrix(int bits, int rows, int columns, uint32_t seed) {
 
 TEST_F(RowKernelsTest, QuantizedMatrixTimesVectors) {
   for (const int bits : {4, 5, 8}) {
-    for (const int batch : {1, 4}) {
+    for (const int batch : {1, 4, 8}) {
       for (const auto& [rows, columns] : {std::pair(5, 32), {4, 1056}, {33, 1024}}) {
         const QuantMatrix m = MakeQuantMatrix(bits, rows, columns, 11);
         std::vector<float> x = RandomFloats(static_cast<size_t>(batch) * columns, 12);
@@ -201,7 +201,7 @@ TEST_F(RowKernelsTest, QuantizedMatrixTimesVectors) {
         const auto y = Poisoned<float>(static_cast<size_t>(batch) * rows);
         Run("quantize_rows", {3}, {128}, dx.get(), static_cast<long long>(x.size() / 32), xq.get(), xs.get());
         Run("quant_gemv_q" + std::to_string(bits) + "_b" + std::to_string(batch), {static_cast<unsigned>((rows + 3) / 4)}, {128}, quants.get(), high.get(),
-            scales.get(), xq.get(), xs.get(), rows, columns / 32, y.get());
+            scales.get(), xq.get(), xs.get(), rows, columns / 32, y.get(), static_cast<long long>(rows));
         const std::vector<int8_t> rounded = Download(xq);
         const std::vector<float> scale = Download(xs), out = Download(y);
         for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(rounded[i] * scale[i / 32 * 2], x[i], scale[i / 32 * 2] * 0.5001) << i;
@@ -237,10 +237,10 @@ TEST_F(RowKernelsTest, AVectorHasTheSameBitsInEveryBatch) {
   const auto xs = Poisoned<float>(x.size() / 16), together = Poisoned<float>(4 * rows), alone = Poisoned<float>(rows);
   const uint32_t* const none = nullptr;
   Run("quantize_rows", {3}, {128}, dx.get(), static_cast<long long>(x.size() / 32), xq.get(), xs.get());
-  Run("quant_gemv_q4_b4", {2}, {128}, quants.get(), none, scales.get(), xq.get(), xs.get(), rows, columns / 32, together.get());
+  Run("quant_gemv_q4_b4", {2}, {128}, quants.get(), none, scales.get(), xq.get(), xs.get(), rows, columns / 32, together.get(), static_cast<long long>(rows));
   const std::vector<float> all = Download(together);
   for (int b = 0; b < 4; ++b) {
-    Run("quant_gemv_q4_b1", {2}, {128}, quants.get(), none, scales.get(), xq.get() + b * columns, xs.get() + b * columns / 16, rows, columns / 32, alone.get());
+    Run("quant_gemv_q4_b1", {2}, {128}, quants.get(), none, scales.get(), xq.get() + b * columns, xs.get() + b * columns / 16, rows, columns / 32, alone.get(), static_cast<long long>(rows));
     const std::vector<float> one = Download(alone);
     for (int row = 0; row < rows; ++row) EXPECT_EQ(one[row], all[b * rows + row]) << b << " " << row;
   }

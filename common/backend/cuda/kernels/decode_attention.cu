@@ -73,7 +73,8 @@ __device__ void DecodeAttention(const DecodeAttentionParams& p) {
 #pragma unroll
     for (int d = 0; d < kDims; ++d) out[g][d] = 0.0f;
   }
-  const int* const table = p.block_tables + static_cast<long long>(sequence) * p.max_blocks;
+  const int table_index = p.table_of == nullptr ? sequence : p.table_of[sequence];
+  const int* const table = p.block_tables + static_cast<long long>(table_index) * p.max_blocks;
   const int key_of_lane = lane % 2 * 8 + lane / 2 % 8;
   for (int tile = begin + warp * kTile; tile < end; tile += kWarps * kTile) {
     const long long block = table[tile / p.kv.block_size];
@@ -167,15 +168,23 @@ __device__ void Combine(const DecodeAttentionParams& p) {
 }  // namespace
 }  // namespace baton::cuda
 
-// decode_attention_TYPE_gGROUP_dHEAD_DIM: GROUP = num_heads / num_kv_heads.
+// decode_attention_TYPE_gGROUP_dHEAD_DIM: GROUP = num_heads / num_kv_heads. Three blocks on a multiprocessor: left to itself ptxas spills
+// for a fourth.
 #define BATON_DECODE_ATTENTION(name, type, group, head_dim)                                                   \
-  extern "C" __global__ void __launch_bounds__(128)                                                          \
+  extern "C" __global__ void __launch_bounds__(128, 3)                                                          \
       decode_attention_##name##_g##group##_d##head_dim(baton::cuda::DecodeAttentionParams p) {               \
     baton::cuda::DecodeAttention<type, group, head_dim>(p);                                                  \
   }
 BATON_DECODE_ATTENTION(f16, __half, 1, 64)
+BATON_DECODE_ATTENTION(f16, __half, 2, 64)
 BATON_DECODE_ATTENTION(f16, __half, 3, 64)
+BATON_DECODE_ATTENTION(f16, __half, 4, 64)
+BATON_DECODE_ATTENTION(f16, __half, 7, 64)
+BATON_DECODE_ATTENTION(f16, __half, 8, 64)
+BATON_DECODE_ATTENTION(f16, __half, 1, 128)
+BATON_DECODE_ATTENTION(f16, __half, 2, 128)
 BATON_DECODE_ATTENTION(f16, __half, 4, 128)
+BATON_DECODE_ATTENTION(f16, __half, 7, 128)
 BATON_DECODE_ATTENTION(f16, __half, 8, 128)
 BATON_DECODE_ATTENTION(bf16, __nv_bfloat16, 4, 128)
 

@@ -38,6 +38,8 @@ __device__ __forceinline__ float ToFloat(__nv_bfloat16 value) { return __bfloat1
 template <typename T>
 __device__ __forceinline__ T FromFloat(float value);
 template <>
+__device__ __forceinline__ float FromFloat<float>(float value) { return value; }
+template <>
 __device__ __forceinline__ __half FromFloat<__half>(float value) { return __float2half_rn(value); }
 template <>
 __device__ __forceinline__ __nv_bfloat16 FromFloat<__nv_bfloat16>(float value) { return __float2bfloat16_rn(value); }

@@ -50,11 +50,12 @@ struct PrefillAttentionParams {
   int max_blocks;
 };
 
-// Decode attention over a paged context that is cut into splits of `split_tokens`; every split of a KV head is one block of 128
-// threads, grid (num_splits, num_kv_heads, num_sequences). attention_combine joins them: grid (num_heads, num_sequences).
+// Attention of single rows over a paged context that is cut into splits of `split_tokens`; a row is a sequence of its own here, and
+// rows of one prompt may share a table. Every split of a KV head is one block of 128 threads, grid (num_splits, num_kv_heads, num_sequences). attention_combine joins them: grid (num_heads, num_sequences).
 struct DecodeAttentionParams {
   const float* q;                // [num_sequences, num_heads, head_dim]
-  const int* block_tables;       // [num_sequences, max_blocks]; entries behind the context are never read
+  const int* block_tables;       // [num_tables, max_blocks]; entries behind the context are never read
+  const int* table_of;           // [num_sequences] which of them; null: sequence i has table i
   const int* context_lengths;    // [num_sequences], at least 1
   float* partial;                // [num_sequences, num_heads, num_splits, head_dim]
   float* partial_max_sum;        // [num_sequences, num_heads, num_splits, 2]

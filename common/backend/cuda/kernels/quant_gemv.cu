@@ -34,7 +34,7 @@ __device__ __forceinline__ void LoadHalf(const uint4* quants, const unsigned* hi
 // A warp per row, two lanes per block: lanes 2i and 2i + 1 take blocks i, i + 16 and so on, so that all loads lie side by side.
 template <int kBits, int kBatch>
 __device__ void QuantGemv(const uint4* quants, const unsigned* high, const __half2* scales, const int4* x, const float2* x_scales,
-                          int num_rows, int num_blocks, float* y) {
+                          int num_rows, int num_blocks, float* y, long long y_stride) {
   const int row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32, half = lane % 2;
   if (row >= num_rows) return;
   float sums[kBatch] = {};
@@ -58,7 +58,7 @@ __device__ void QuantGemv(const uint4* quants, const unsigned* high, const __hal
 #pragma unroll
   for (int b = 0; b < kBatch; ++b) {
     const float sum = WarpSum(sums[b]);
-    if (lane == 0) y[static_cast<long long>(b) * num_rows + row] = sum;
+    if (lane == 0) y[b * y_stride + row] = sum;
   }
 }
 
@@ -80,16 +80,20 @@ quantize_rows(const float* x, long long num_blocks, signed char* quants, float2*
   }
 }
 
-// quant_gemv_qBITS_bBATCH: 4 rows per block of 128 threads. `high` is read for 5 bits only.
+// quant_gemv_qBITS_bBATCH: 4 rows per block of 128 threads. `high` is read for 5 bits only. The results of vector b begin at
+// y + b * y_stride: a matrix may be one of several that are stacked.
 #define BATON_QUANT_GEMV(bits, batch)                                                                                         \
   extern "C" __global__ void __launch_bounds__(128)                                                                          \
       quant_gemv_q##bits##_b##batch(const uint4* quants, const unsigned* high, const __half2* scales, const int4* x,         \
-                                    const float2* x_scales, int num_rows, int num_blocks, float* y) {                       \
-    baton::cuda::QuantGemv<bits, batch>(quants, high, scales, x, x_scales, num_rows, num_blocks, y);                         \
+                                    const float2* x_scales, int num_rows, int num_blocks, float* y, long long y_stride) {   \
+    baton::cuda::QuantGemv<bits, batch>(quants, high, scales, x, x_scales, num_rows, num_blocks, y, y_stride);               \
   }
 BATON_QUANT_GEMV(4, 1)
 BATON_QUANT_GEMV(4, 4)
+BATON_QUANT_GEMV(4, 8)
 BATON_QUANT_GEMV(5, 1)
 BATON_QUANT_GEMV(5, 4)
+BATON_QUANT_GEMV(5, 8)
 BATON_QUANT_GEMV(8, 1)
 BATON_QUANT_GEMV(8, 4)
+BATON_QUANT_GEMV(8, 8)

@@ -7,6 +7,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Four neighbours, written at once.
+template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+  T values[4];
+};
+
 // x[row] += delta[row] (delta may be null); y[row] = x[row] / sqrt(mean(x[row]^2) + eps) * weight, rounded to T.
 //   x, delta, y [num_rows, n], n a multiple of 4, rows 16-byte aligned; one block of 256 threads per row.
 template <typename T>
@@ -32,15 +38,18 @@ __device__ void RmsNorm(float* x, const float* delta, const float* weight, float
   for (int i = threadIdx.x; i < n / 4; i += kThreads) {  // The same elements: each thread reads what it wrote.
     const float4 value = row[i];
     const float4 by = reinterpret_cast<const float4*>(weight)[i];
-    T rounded[4] = {FromFloat<T>(value.x * scale * by.x), FromFloat<T>(value.y * scale * by.y),
-                    FromFloat<T>(value.z * scale * by.z), FromFloat<T>(value.w * scale * by.w)};
-    *reinterpret_cast<uint2*>(y + offset + 4 * i) = *reinterpret_cast<const uint2*>(rounded);
+    const Four<T> rounded = {{FromFloat<T>(value.x * scale * by.x), FromFloat<T>(value.y * scale * by.y),
+                              FromFloat<T>(value.z * scale * by.z), FromFloat<T>(value.w * scale * by.w)}};
+    *reinterpret_cast<Four<T>*>(y + offset + 4 * i) = rounded;
   }
 }
 
 }  // namespace
 }  // namespace baton::cuda
 
+extern "C" __global__ void __launch_bounds__(256) rms_norm_f32(float* x, const float* delta, const float* weight, float eps, int n, float* y) {
+  baton::cuda::RmsNorm(x, delta, weight, eps, n, y);
+}
 extern "C" __global__ void __launch_bounds__(256) rms_norm_f16(float* x, const float* delta, const float* weight, float eps, int n, __half* y) {
   baton::cuda::RmsNorm(x, delta, weight, eps, n, y);
 }

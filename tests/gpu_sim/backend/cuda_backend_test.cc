@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models on the simulated GPU, through the tables and kernels that ship: against the plain reference, and against themselves
+// over every way to arrive at the same token.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "common/backend/cuda/dynamic_library.h"
+#include "common/model/logits_probe.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/gpu_sim/cuda_sim/cuda_sim.h"
+#include "tests/support/paths.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using ::baton::testing::IsOk;
+using ::baton::testing::StatusIs;
+using ::baton::testing::TinyModelOptions;
+using ::testing::HasSubstr;
+
+struct Subject {
+  const char* name;
+  const char* matmul;
+  KvDtype kv;
+  TinyModelOptions model;
+};
+
+std::vector<Subject> Subjects() {
+  std::vector<Subject> subjects;
+  const auto add = [&](const char* name, const char* matmul, KvDtype kv, auto change) {
+    Subject subject{name, matmul, kv, {}};
+    subject.model.context_length = 2048;
+    subject.model.head_dim = 64;
+    subject.model.num_heads = 3;
+    subject.model.num_kv_heads = 1;
+    subject.model.hidden_size = 96;
+    subject.model.intermediate_size = 160;
+    change(subject.model);
+    subjects.push_back(subject);
+  };
+  add("quant_q4_1", "quant", KvDtype::kF16, [](TinyModelOptions& m) {
+    m.matrix_type = GgmlType::kQ4_1;
+    m.embedding_type = GgmlType::kQ8_0;
+    m.tied = true;
+  });
+  add("quant_q5_0_qwen2", "quant", KvDtype::kF16, [](TinyModelOptions& m) {
+    m.architecture = "qwen2";
+    m.matrix_type = GgmlType::kQ5_0;
+    m.num_heads = 4;
+    m.num_kv_heads = 2;
+  });
+  add("halves_on_decode_kernels", "quant", KvDtype::kF16, [](TinyModelOptions& m) { m.matrix_type = GgmlType::kF16; });
+  add("lt_q4_0_qwen3", "cublaslt", KvDtype::kF16, [](TinyModelOptions& m) {
+    m.architecture = "qwen3";
+    m.matrix_type = GgmlType::kQ4_0;
+  });
+  add("lt_f32_bf16_kv", "cublaslt", KvDtype::kBf16, [](TinyModelOptions& m) {
+    m.head_dim = 128;
+    m.hidden_size = 68;
+    m.intermediate_size = 75;
+  });
+  return subjects;
+}
+
+// What libcuda_sim says of itself. With $BATON_GPU_DRIVER it is another driver, on which nothing can be planted.
+class Simulator {
+ public:
+  Simulator() {
+    auto library = cuda::DynamicLibrary::Open(Driver());
+    EXPECT_THAT(library, IsOk());
+    if (!library.ok()) return;
+    reset_ = reinterpret_cast<BatonCudaSimReset*>(library->Find("baton_cuda_sim_reset"));
+    set_ = reinterpret_cast<BatonCudaSimSet*>(library->Find("baton_cuda_sim_set"));
+    count_ = reinterpret_cast<BatonCudaSimCount*>(library->Find("baton_cuda_sim_count"));
+    findings_ = reinterpret_cast<BatonCudaSimFindings*>(library->Find("baton_cuda_sim_findings"));
+  }
+  static std::string Driver() {
+    const char* const named = std::getenv("BATON_GPU_DRIVER");
+    return named != nullptr ? named : testing::BuildPath("tests/libcuda_sim.so");
+  }
+  static std::string Cublas() { return std::getenv("BATON_GPU_DRIVER") != nullptr ? "" : testing::BuildPath("tests/libcublas_sim.so"); }
+  bool present() const { return reset_ != nullptr; }
+  void Reset() {
+    if (present()) reset_();
+  }
+  void Set(const char* name, int64_t value) { ASSERT_EQ(set_(name, value), 0) << name; }
+  int64_t Count(const char* name) { return count_(name); }
+  std::string Findings() {
+    if (!present()) return "";
+    std::string text(1 << 16, '\0');
+    findings_(text.data(), static_cast<int64_t>(text.size()));
+    return text.c_str();
+  }
+
+ private:
+  BatonCudaSimReset* reset_ = nullptr;
+  BatonCudaSimSet* set_ = nullptr;
+  BatonCudaSimCount* count_ = nullptr;
+  BatonCudaSimFindings* findings_ = nullptr;
+};
+
+using Logits = std::vector<std::vector<float>>;
+
+class CudaBackendTest : public ::testing::TestWithParam<Subject> {
+ protected:
+  void SetUp() override {
+    sim_.Reset();
+    auto checkpoint = Checkpoint::Open(testing::WriteTempFile("tiny.gguf", testing::TinyModel(GetParam().model).Build()));
+    ASSERT_THAT(checkpoint, IsOk());
+    checkpoint_ = *checkpoint;
+  }
+  void TearDown() override {
+    EXPECT_EQ(sim_.Findings(), "");
+    sim_.Reset();
+  }
+  LogitsProbeOptions Options(const char* backend) const {
+    LogitsProbeOptions options;
+    options.backend = backend;
+    options.kv_dtype = GetParam().kv;
+    options.backend_options.num_threads = 2;
+    options.backend_options.cuda_driver = Simulator::Driver();
+    options.backend_options.cublas_library = Simulator::Cublas();
+    if (std::string(backend) == "cuda") options.backend_options.matmul = GetParam().matmul;
+    return options;
+  }
+  Logits Run(LogitsProbe* probe, const std::vector<int32_t>& tokens) {
+    Logits logits;
+    EXPECT_THAT(probe->Run(tokens, 0, [&](int, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); }), IsOk());
+    return logits;
+  }
+  Logits Run(const LogitsProbeOptions& options, const std::vector<int32_t>& tokens) {
+    auto probe = LogitsProbe::Open(checkpoint_, options);
+    EXPECT_THAT(probe, IsOk());
+    return probe.ok() ? Run(probe->get(), tokens) : Logits();
+  }
+  std::vector<int32_t> Tokens(int count, uint32_t seed) const {
+    std::mt19937 rng(seed);
+    std::vector<int32_t> tokens(static_cast<size_t>(count));
+    for (int32_t& t : tokens) t = static_cast<int32_t>(rng() % static_cast<uint32_t>(GetParam().model.vocab_size));
+    return tokens;
+  }
+
+  Simulator sim_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+};
+
+// Root mean square of the difference over that of the value.
+double ErrorOf(const Logits& got, const Logits& expected) {
+  double squares = 0, differences = 0;
+  for (size_t p = 0; p < expected.size(); ++p) {
+    for (size_t i = 0; i < expected[p].size(); ++i) {
+      squares += double{expected[p][i]} * expected[p][i];
+      differences += std::pow(double{got[p][i]} - expected[p][i], 2);
+    }
+  }
+  return std::sqrt(differences / squares);
+}
+
+// As close as the CPU's kernels are with the same rounding (activations in one term of 8 bits), or as bf16 is.
+TEST_P(CudaBackendTest, AgreesWithTheReference) {
+  const std::vector<int32_t> tokens = Tokens(70, 1);  // Over several blocks, and a tile of attention's 64 rows.
+  const Logits expected = Run(Options("reference"), tokens), got = Run(Options("cuda"), tokens);
+  ASSERT_EQ(got.size(), expected.size());
+  LogitsProbeOptions rounded = Options("cpu");
+  rounded.backend_options.activations = "one";
+  const bool quantised = std::string(GetParam().matmul) == "quant" && GetParam().model.matrix_type != GgmlType::kF16;
+  const double bound = quantised ? 1.3 * ErrorOf(Run(rounded, tokens), expected) : 0.03;
+  const double error = ErrorOf(got, expected);
+  EXPECT_LT(error, bound);
+  EXPECT_GT(error, 0);  // It is not the reference that ran.
+}
+
+TEST_P(CudaBackendTest, BitsDoNotDependOnChunksOrPanels) {
+  const std::vector<int32_t> tokens = Tokens(41, 2);
+  LogitsProbeOptions options = Options("cuda");
+  const Logits whole = Run(options, tokens);
+  for (const auto& [chunk, panel] : {std::pair(32, 32), {7, 3}, {41, 11}, {1, 1}}) {
+    options.chunk_tokens = chunk;
+    options.panel_rows = panel;
+    EXPECT_TRUE(Run(options, tokens) == whole) << "chunks of " << chunk << ", panels of " << panel;
+  }
+}
+
+// One launch a step, once a step of its shape has been seen twice; a longer context than a graph is made for needs another. Nothing of
+// it changes a bit (the test above).
+TEST_P(CudaBackendTest, ADecodeStepIsOneLaunch) {
+  if (!sim_.present()) GTEST_SKIP() << "on the simulator only";
+  LogitsProbeOptions options = Options("cuda");
+  options.chunk_tokens = 1;
+  ASSERT_OK_AND_ASSIGN(const auto probe, LogitsProbe::Open(checkpoint_, options));
+  const std::vector<int32_t> tokens = Tokens(10, 5);
+  const Logits first = Run(probe.get(), tokens);
+  EXPECT_EQ(sim_.Count("graph_launches"), 8);
+  EXPECT_TRUE(Run(probe.get(), tokens) == first);
+  EXPECT_EQ(sim_.Count("graph_launches"), 18);
+}
+
+// A stream that runs only when it is waited for: whatever is used without waiting is then not there.
+TEST_P(CudaBackendTest, NothingIsUsedBeforeItIsThere) {
+  if (!sim_.present()) GTEST_SKIP() << "on the simulator only";
+  const std::vector<int32_t> tokens = Tokens(40, 3);
+  const Logits expected = Run(Options("cuda"), tokens);
+  sim_.Set("lazy_streams", 1);
+  sim_.Set("reverse_warps", 1);
+  LogitsProbeOptions options = Options("cuda");
+  options.chunk_tokens = 17;
+  EXPECT_TRUE(Run(options, tokens) == expected);
+}
+
+TEST_P(CudaBackendTest, AFailedLaunchIsAnErrorAndStaysOne) {
+  if (!sim_.present()) GTEST_SKIP() << "on the simulator only";
+  ASSERT_OK_AND_ASSIGN(const auto probe, LogitsProbe::Open(checkpoint_, Options("cuda")));
+  const std::vector<int32_t> tokens = Tokens(5, 4);
+  ASSERT_EQ(Run(probe.get(), tokens).size(), tokens.size());
+  sim_.Set("fail_launch", 9);
+  const auto ignore = [](int, std::span<const float>) { FAIL() << "logits of a device that failed"; };
+  EXPECT_THAT(probe->Run(tokens, 0, ignore), StatusIs(absl::StatusCode::kInternal, HasSubstr("CUDA_ERROR_LAUNCH_FAILED")));
+  EXPECT_THAT(probe->Run(tokens, 0, ignore), StatusIs(absl::StatusCode::kInternal, HasSubstr("CUDA_ERROR_LAUNCH_FAILED")));
+}
+
+TEST_P(CudaBackendTest, OutOfMemoryNamesTheSize) {
+  if (!sim_.present()) GTEST_SKIP() << "on the simulator only";
+  sim_.Set("memory_limit", 50000);
+  EXPECT_THAT(LogitsProbe::Open(checkpoint_, Options("cuda")).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("cuMemAlloc of ")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaBackendTest, ::testing::ValuesIn(Subjects()), [](const auto& info) { return std::string(info.param.name); });
+
+TEST(CudaShapesTest, WhatThereIsNoKernelForIsRefusedByName) {
+  TinyModelOptions model;  // Heads of 16.
+  auto checkpoint = Checkpoint::Open(testing::WriteTempFile("tiny.gguf", testing::TinyModel(model).Build()));
+  ASSERT_THAT(checkpoint, IsOk());
+  LogitsProbeOptions options;
+  options.backend = "cuda";
+  options.backend_options.cuda_driver = Simulator::Driver();
+  options.backend_options.cublas_library = Simulator::Cublas();
+  EXPECT_THAT(LogitsProbe::Open(*checkpoint, options).status(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("heads of 16, 2 to a KV head")));
+  options.kv_dtype = KvDtype::kF32;
+  EXPECT_THAT(LogitsProbe::Open(*checkpoint, options).status(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not in f32")));
+}
+
+}  // namespace
+}  // namespace baton
