@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
 #include "common/base/token_hash.h"
 #include "common/kv_transfer/grpc/wire.h"
 #include "common/rpc/status_conversion.h"
@@ -39,7 +38,7 @@ void DecodeCall::OnMessage(internal::DecodeRequest&& request) {
     return;
   }
   if (std::exchange(started_, true)) return Refuse(absl::InvalidArgumentError("decode: a second Start"));
-  auto spec = MakeSpec(request.start());
+  auto spec = service_->MakeSpec(request.start());
   if (!spec.ok()) return Refuse(spec.status());
   auto start = std::make_shared<internal::DecodeStart>(std::move(*request.mutable_start()));
   auto shared_spec = std::make_shared<SequenceSpec>(*std::move(spec));
@@ -54,29 +53,6 @@ void DecodeCall::Refuse(const absl::Status& status) {
   *event.mutable_refused() = ToErrorProto(status);
   stream_->SendLast(std::move(event));
   stream_->Finish(absl::OkStatus());
-}
-
-absl::StatusOr<SequenceSpec> DecodeCall::MakeSpec(const internal::DecodeStart& start) const {
-  if (runtime_->draining()) return absl::UnavailableError(absl::StrCat(runtime_->id(), " is draining"));
-  BATON_RETURN_IF_ERROR(runtime_->CheckTokens(start.model_fingerprint(), {start.tokens().data(), static_cast<size_t>(start.tokens_size())}));
-  if (start.num_prompt_tokens() < 1 || start.num_prompt_tokens() > start.tokens_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("num_prompt_tokens ", start.num_prompt_tokens(), " is outside 1 to ",
-                                                   start.tokens_size()));
-  }
-  if (start.num_choices() < 0 || start.num_choices() > 128) {
-    return absl::InvalidArgumentError(absl::StrCat("num_choices ", start.num_choices(), " is outside 1 to 128"));
-  }
-  SequenceSpec spec;
-  spec.tokens.assign(start.tokens().begin(), start.tokens().end());
-  spec.num_prompt_tokens = start.num_prompt_tokens();
-  spec.sampling = SamplingFromProto(start.sampling());
-  BATON_RETURN_IF_ERROR(spec.sampling.Validate(runtime_->model().config().vocab_size));
-  BATON_ASSIGN_OR_RETURN(spec.sampling.grammar, service_->grammars_.Get(start.format()));
-  spec.cache_key = {runtime_->model().fingerprint(), "", start.cache_salt()};
-  spec.priority = std::clamp(start.priority(), -kMaxPriority, kMaxPriority);
-  spec.num_choices = std::max(1, start.num_choices());
-  spec.first_choice = start.first_choice();
-  return spec;
 }
 
 // ---- Engine thread: the router's messages.
@@ -98,6 +74,7 @@ void DecodeCall::Start(EngineCore& core, const internal::DecodeStart& start, Seq
     return Refuse(landing.status());
   }
   landing_ = *std::move(landing);
+  trace_.Begin(transfer_, request_id_, landing_.num_cached_tokens);
   service_->calls_[transfer_] = shared_from_this();
   Execute(core, handoff_.Start(landing_.complete(), start.prefill_locally()));
 }
@@ -124,7 +101,10 @@ void DecodeCall::Handle(EngineCore& core, const internal::DecodeRequest& request
 }
 
 void DecodeCall::OnRouterGone(EngineCore& core) {
-  if (id_ != 0 && !over_) Execute(core, handoff_.OnRouterGone(CloseZone()));
+  if (id_ != 0 && !over_) {
+    trace_.End(absl::CancelledError("router went away"));
+    Execute(core, handoff_.OnRouterGone(CloseZone()));
+  }
   over_ = true;
   stream_->Finish(absl::OkStatus());
   EndIfSettled();
@@ -155,6 +135,7 @@ void DecodeCall::OnManifest(EngineCore& core, int attempt, const PeerId& peer, c
     }
     writing_ = peer.transport;
     CountTransfer(verified.ok() ? "ok" : "failed", stats.payload_bytes);
+    trace_.Received(attempt, transport, stats, verified);
     if (absl::IsDataLoss(verified)) {
       corrupt_.insert(peer.transport);
       service_->OnCorrupt(peer.transport);
@@ -183,6 +164,7 @@ SequenceSink DecodeCall::MakeSink(EngineCore& core) {
   sink.on_token = [self](const TokenEvent& token) { self->OnToken(token); };
   sink.on_prefilled = [self, engine_core](absl::Status status) {
     self->local_prefill_ms_ = ToMs(Clock::Real()->Now() - self->local_begin_);
+    self->trace_.Prefilled(self->local_begin_, status);
     self->Execute(*engine_core, self->handoff_.OnComputedLocally(status));
   };
   sink.on_failed = [self, engine_core](absl::Status status) { self->OnGenerationFailed(*engine_core, status); };
@@ -191,6 +173,7 @@ SequenceSink DecodeCall::MakeSink(EngineCore& core) {
 
 void DecodeCall::OnToken(const TokenEvent& token) {
   if (over_) return;
+  trace_.Token();
   internal::DecodeEvent event;
   *event.mutable_tokens()->add_tokens() = TokenToProto(token);
   if (token.finish == FinishReason::kNone || ++choices_finished_ < num_choices_) {
@@ -367,6 +350,7 @@ void DecodeCall::SendLanding(int attempt) {
 }
 
 void DecodeCall::SendLanded(int attempt) {
+  trace_.Landed(attempt);
   internal::DecodeEvent event;
   internal::LandedEvent* landed = event.mutable_landed();
   landed->set_attempt(attempt);
@@ -382,6 +366,7 @@ void DecodeCall::SendLanded(int attempt) {
 
 void DecodeCall::SendLast(internal::DecodeEvent event) {
   if (std::exchange(over_, true)) return;
+  trace_.End(event.has_refused() ? FromErrorProto(event.refused()) : absl::OkStatus());
   stream_->SendLast(std::move(event));
   stream_->Finish(absl::OkStatus());
 }

@@ -12,6 +12,7 @@
 #include "common/kv_transfer/decode_handoff.h"
 #include "common/rpc/event_stream.h"
 #include "decode_worker/decode_service.h"
+#include "decode_worker/decode_trace.h"
 #include "grpcpp/alarm.h"
 
 namespace baton {
@@ -22,7 +23,9 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
  public:
   using Stream = ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>;
 
-  explicit DecodeCall(DecodeService* service) : service_(service), runtime_(service->runtime_) {}
+  // `caller`: the span that the call is made for.
+  DecodeCall(DecodeService* service, const std::optional<TraceContext>& caller)
+      : service_(service), runtime_(service->runtime_), trace_(runtime_->tracer(), caller) {}
   Stream* Open();
 
   // Engine thread: what the KV link reports.
@@ -35,7 +38,6 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   // gRPC threads.
   void OnMessage(internal::DecodeRequest&& request);
   void Refuse(const absl::Status& status);
-  absl::StatusOr<SequenceSpec> MakeSpec(const internal::DecodeStart& start) const;
 
   // Engine thread.
   void Start(EngineCore& core, const internal::DecodeStart& start, SequenceSpec spec);
@@ -92,6 +94,7 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   MonotonicTime local_begin_ = absl::ZeroDuration();
   double local_prefill_ms_ = 0;
   bool over_ = false;  // The last message has been sent.
+  DecodeTrace trace_;
 };
 
 }  // namespace baton

@@ -5,9 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
 #include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/trace_metadata.h"
 #include "decode_worker/decode_call_service.h"
+#include "decode_worker/wire.h"
 
 namespace baton {
 namespace {
@@ -39,8 +43,31 @@ absl::Status DecodeService::StartReceivers(const std::string& address) { return 
 
 grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context) {
-  auto call = std::make_shared<DecodeCall>(this);
+  auto call = std::make_shared<DecodeCall>(this, TraceContextOf(*context));
   return call->Open()->reactor();
+}
+
+absl::StatusOr<SequenceSpec> DecodeService::MakeSpec(const internal::DecodeStart& start) {
+  if (runtime_->draining()) return absl::UnavailableError(absl::StrCat(runtime_->id(), " is draining"));
+  BATON_RETURN_IF_ERROR(runtime_->CheckTokens(start.model_fingerprint(), {start.tokens().data(), static_cast<size_t>(start.tokens_size())}));
+  if (start.num_prompt_tokens() < 1 || start.num_prompt_tokens() > start.tokens_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("num_prompt_tokens ", start.num_prompt_tokens(), " is outside 1 to ",
+                                                   start.tokens_size()));
+  }
+  if (start.num_choices() < 0 || start.num_choices() > 128) {
+    return absl::InvalidArgumentError(absl::StrCat("num_choices ", start.num_choices(), " is outside 1 to 128"));
+  }
+  SequenceSpec spec;
+  spec.tokens.assign(start.tokens().begin(), start.tokens().end());
+  spec.num_prompt_tokens = start.num_prompt_tokens();
+  spec.sampling = SamplingFromProto(start.sampling());
+  BATON_RETURN_IF_ERROR(spec.sampling.Validate(runtime_->model().config().vocab_size));
+  BATON_ASSIGN_OR_RETURN(spec.sampling.grammar, grammars_.Get(start.format()));
+  spec.cache_key = {runtime_->model().fingerprint(), "", start.cache_salt()};
+  spec.priority = std::clamp(start.priority(), -kMaxPriority, kMaxPriority);
+  spec.num_choices = std::max(1, start.num_choices());
+  spec.first_choice = start.first_choice();
+  return spec;
 }
 
 void DecodeService::WithCall(const TransferId& transfer, const std::function<void(EngineCore&, DecodeCall&)>& event) {

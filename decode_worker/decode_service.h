@@ -49,6 +49,10 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
 
  private:
   friend class DecodeCall;
+  // What a Start asks for. Any thread but the engine's: a grammar may have to be compiled.
+  //   UNAVAILABLE       this worker drains.
+  //   INVALID_ARGUMENT  a field that is wrong, a format that cannot be kept to; and codes of WorkerRuntime::CheckTokens.
+  absl::StatusOr<SequenceSpec> MakeSpec(const internal::DecodeStart& start);
   KvReceiverEvents ReceiverEvents();
   // Engine thread: what `event` does to the call of this transfer, if there is one.
   void WithCall(const TransferId& transfer, const std::function<void(EngineCore&, DecodeCall&)>& event);

@@ -11,6 +11,7 @@
 #include "common/base/token_hash.h"
 #include "common/kv_transfer/grpc/wire.h"
 #include "common/rpc/status_conversion.h"
+#include "common/worker/transfer_span.h"
 
 namespace baton {
 namespace {
@@ -150,6 +151,8 @@ void PrefillCall::OnPrefilled(EngineCore& core, const absl::Status& status) {
 
 void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const SendStats& stats) {
   sent_ = true;
+  send_stats_ = stats;
+  send_status_ = status;
   core.ReleaseBlocks(blocks_);
   const char* const transport = TransportName(sender_->kind());
   runtime_->CountTransfer(transport, ResultOf(status), stats.payload_bytes);
@@ -172,6 +175,7 @@ void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const Sen
   done->set_transport(transport);
   if (answered_) return;
   answered_ = true;
+  RecordTrace(absl::OkStatus());
   stream_->SendLast(std::move(event));
   stream_->Finish(absl::OkStatus());
 }
@@ -191,6 +195,7 @@ void PrefillCall::Cancel(EngineCore& core, const absl::Status& why) {
 void PrefillCall::Answer(const absl::Status& status) {
   if (answered_) return;
   answered_ = true;
+  RecordTrace(status);
   if (!absl::IsCancelled(status)) {
     BATON_LOG(WARNING) << "prefill of " << start_.request_id() << " attempt " << start_.attempt() << " failed: " << status.message();
   }
@@ -198,6 +203,48 @@ void PrefillCall::Answer(const absl::Status& status) {
   *event.mutable_failed() = ToErrorProto(status);
   stream_->SendLast(std::move(event));
   stream_->Finish(absl::OkStatus());
+}
+
+// A call that was never begun has no span.
+void PrefillCall::RecordTrace(const absl::Status& status) const {
+  Tracer& tracer = *runtime_->tracer();
+  if (id_ == 0 || !tracer.Records(caller_)) return;
+  const MonotonicTime now = Clock::Real()->Now(), never = absl::ZeroDuration();
+  const TraceContext own = NewChild(caller_);
+  const auto record = [&](const char* name, MonotonicTime begin, MonotonicTime end) {
+    end = end == never ? now : std::max(begin, end);
+    tracer.Record({.context = NewChild(own), .parent = own.span, .name = name, .begin = begin, .end = end, .row = own.span});
+  };
+  record("prefill.queued", received_, first_progress_);
+  if (first_progress_ != never) record("prefill.compute", first_progress_, computed_);
+  if (sent_) {
+    tracer.Record({.context = TransferSpan(caller_, FromProto(start_.transfer()), start_.attempt()),
+                   .parent = own.span,
+                   .name = "kv.send",
+                   .kind = SpanKind::kClient,
+                   .begin = first_progress_ == never ? received_ : first_progress_,
+                   .end = now,
+                   .attributes = {{"baton.attempt", int64_t{start_.attempt()}},
+                                  {"baton.transport", std::string(TransportName(sender_->kind()))},
+                                  {"baton.kv_bytes", send_stats_.payload_bytes},
+                                  {"baton.tail_ms", send_stats_.tail_ms}},
+                   .status = send_status_,
+                   .row = own.span ^ 1});
+  }
+  tracer.Record({.context = own,
+                 .parent = caller_.span,
+                 .name = "prefill",
+                 .kind = SpanKind::kServer,
+                 .begin = received_,
+                 .end = now,
+                 .attributes = {{"gen_ai.response.id", start_.request_id()},
+                                {"baton.tokens", int64_t{start_.tokens_size() - 1}},
+                                {"baton.cached_tokens", int64_t{cached_tokens_}},
+                                {"baton.transfer", FromProto(start_.transfer()).ToString()},
+                                {"baton.attempt", int64_t{start_.attempt()}},
+                                {"baton.decode_worker", start_.decode_worker()}},
+                 .status = status,
+                 .row = own.span});
 }
 
 }  // namespace baton

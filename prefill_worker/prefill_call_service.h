@@ -3,11 +3,13 @@
 #define BATON_PREFILL_WORKER_PREFILL_CALL_SERVICE_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 #include "common/rpc/event_stream.h"
+#include "common/trace/tracer.h"
 #include "prefill_worker/prefill_service.h"
 
 namespace baton {
@@ -21,7 +23,9 @@ class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
  public:
   using Stream = ServerEventStream<internal::PrefillRequest, internal::PrefillEvent>;
 
-  explicit PrefillCall(PrefillService* service) : service_(service), runtime_(service->runtime_) {}
+  // `caller`: the span that the call is made for.
+  PrefillCall(PrefillService* service, const std::optional<TraceContext>& caller)
+      : service_(service), runtime_(service->runtime_), caller_(caller.value_or(TraceContext())) {}
   Stream* Open();
 
  private:
@@ -39,9 +43,12 @@ class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
   absl::Status BeginTransfer();
   void GiveBlocks(EngineCore& core);
   void Answer(const absl::Status& status);
+  // The call's spans: "prefill", and below it "prefill.queued", "prefill.compute" and "kv.send".
+  void RecordTrace(const absl::Status& status) const;
 
   PrefillService* const service_;
   WorkerRuntime* const runtime_;
+  const TraceContext caller_;
   std::shared_ptr<Stream> stream_;
 
   // Engine thread only.
@@ -59,6 +66,8 @@ class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
   MonotonicTime received_ = absl::ZeroDuration();
   MonotonicTime first_progress_ = absl::ZeroDuration();
   MonotonicTime computed_ = absl::ZeroDuration();
+  SendStats send_stats_;  // How sending ended.
+  absl::Status send_status_;
 };
 
 }  // namespace baton

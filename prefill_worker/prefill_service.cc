@@ -7,6 +7,7 @@
 #include "common/kv_transfer/confidential_transports.h"
 #include "common/kv_transfer/frame_bytes.h"
 #include "common/kv_transfer/transports/make_link.h"
+#include "common/rpc/trace_metadata.h"
 #include "prefill_worker/prefill_call_service.h"
 
 namespace baton {
@@ -33,7 +34,7 @@ KvLinksOptions PrefillService::LinksOptions() {
 
 grpc::ServerBidiReactor<internal::PrefillRequest, internal::PrefillEvent>* PrefillService::Prefill(
     grpc::CallbackServerContext* context) {
-  auto call = std::make_shared<PrefillCall>(this);
+  auto call = std::make_shared<PrefillCall>(this, TraceContextOf(*context));
   return call->Open()->reactor();
 }
 

@@ -4,33 +4,33 @@
 
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/ids.h"
-#include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "router/request_log.h"
 
 namespace baton {
 
 std::shared_ptr<Generation> Generation::Start(RouterCore* core, v1::GenerateRequest request, Sink sink, Origin origin) {
   auto generation = std::shared_ptr<Generation>(
-      new Generation(core, std::move(request), std::move(sink), std::move(origin.key_name)));
+      new Generation(core, std::move(request), std::move(sink), origin));
   core->Add(generation);
   core->metrics.waiting->Add(1);
   generation->strand_.Post([generation, held = std::move(origin.held)] { generation->Begin(held); });
   return generation;
 }
 
-Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, std::string key_name)
+Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, const Origin& origin)
     : core_(core),
       request_(std::move(request)),
       id_(NewRequestId()),
-      key_name_(std::move(key_name)),
+      key_name_(origin.key_name),
       arrived_(Clock::Real()->Now()),
       sink_(std::move(sink)),
+      trace_(core->tracer.get(), origin.trace),
       phases_(Phase::kTokenise, arrived_),
-      prepared_{.stops = *StopStringMatcher::Create({})} {}
+      prepared_{.stops = *StopStringMatcher::Create({})} {
+  if (trace_.on()) phases_.KeepIntervals();
+}
 
 Generation::~Generation() {
   if (timer_ != 0) core_->timers.Cancel(timer_);
@@ -124,7 +124,6 @@ void Generation::OnChoiceEnd(Choice& choice, const absl::Status& status, Monoton
   if (!status.ok()) return End(status, now);
   if (open_choices_ > 0) return;
   sink_.on_response(FinalResponse(choice));
-  LogEnd(status, &choice);
   End(status, now);
 }
 
@@ -137,12 +136,15 @@ void Generation::End(const absl::Status& status, MonotonicTime now) {
   if (!running_ && !choices_.empty()) core_->metrics.queue_seconds->Observe(absl::ToDoubleSeconds(now - arrived_));
   core_->metrics.request_seconds->Observe(absl::ToDoubleSeconds(now - arrived_));
   core_->metrics.CountFinished(status.ok() ? choices_.front()->text.finish_reason() : CodeName(status.code()));
-  if (!status.ok()) LogEnd(status, choices_.empty() ? nullptr : choices_.front().get());
   for (auto& choice : choices_) {
     Drive(*choice, [&](RequestFlow& flow, MonotonicTime time, FlowActions* actions) {
       flow.OnClientEnd(status.ok() ? absl::CancelledError("request has ended") : status, time, actions);
     });
   }
+  phases_.Stop(now);
+  const RequestOutcome outcome = Outcome(status);
+  LogRequest(outcome);
+  trace_.End(outcome);
   Sink sink = std::move(sink_);
   sink_ = {};
   core_->NoteEnded();
@@ -190,35 +192,26 @@ v1::GenerateResponse Generation::FinalResponse(const Choice& last) const {
   return response;
 }
 
-// One line per request; never its text. The client's own id is quoted and cut: it is the client's.
-void Generation::LogEnd(const absl::Status& status, const Choice* last) const {
-  if (!LogEnabled(LogSeverity::kINFO)) return;
-  std::string line = absl::StrCat("request ", id_);
-  if (!key_name_.empty()) absl::StrAppend(&line, " key=", key_name_);
-  if (!request_.request_id().empty()) {
-    absl::StrAppend(&line, " client_id=\"", absl::CHexEscape(request_.request_id().substr(0, 64)), "\"");
+// At the end, when the flows have ended too: how it went, for the log and the trace.
+RequestOutcome Generation::Outcome(const absl::Status& status) const {
+  RequestOutcome outcome{.id = id_,
+                         .key_name = key_name_,
+                         .client_id = request_.request_id(),
+                         .trace_id = trace_.trace_id(),
+                         .model = core_->model.name,
+                         .num_prompt_tokens = static_cast<int64_t>(prepared_.tokens.size()),
+                         .begin = arrived_,
+                         .end = Clock::Real()->Now(),
+                         .status = status,
+                         .phases = &phases_};
+  for (const auto& choice : choices_) {
+    outcome.num_completion_tokens += choice->text.num_tokens();
+    if (outcome.summary != nullptr && choice->flow.phases().total() <= outcome.phases->total()) continue;
+    outcome.phases = &choice->flow.phases();
+    outcome.summary = &choice->flow.summary();
   }
-  absl::StrAppend(&line, " reason=", status.ok() ? choices_.front()->text.finish_reason() : CodeName(status.code()));
-  if (last != nullptr) {
-    const PhaseClock& phases = last->flow.phases();
-    const RequestFlow::Summary& summary = last->flow.summary();
-    int completion_tokens = 0;
-    for (const auto& choice : choices_) completion_tokens += choice->text.num_tokens();
-    absl::StrAppendFormat(
-        &line,
-        " prompt_tokens=%d completion_tokens=%d cached_tokens=%d queued_ms=%.1f tokenise_ms=%.1f landing_ms=%.1f"
-        " prefill_ms=%.1f transfer_exposed_ms=%.1f first_step_ms=%.1f decode_ms=%.1f total_ms=%.1f prefill=%s decode=%s"
-        " route=\"%s\" transport=%s kv_bytes=%d attempts=%d recoveries=%d",
-        prepared_.tokens.size(), completion_tokens, summary.cached_tokens, ToMs(phases.spent(Phase::kQueued)),
-        ToMs(phases.spent(Phase::kTokenise)), ToMs(phases.spent(Phase::kLanding)), ToMs(phases.spent(Phase::kPrefill)),
-        ToMs(phases.spent(Phase::kTransferExposed)), ToMs(phases.spent(Phase::kFirstStep)),
-        ToMs(phases.spent(Phase::kDecode)), ToMs(phases.total()), summary.prefill_worker, summary.decode_worker,
-        summary.reason, summary.transport, summary.kv_bytes, summary.attempts, summary.recoveries);
-  }
-  // What a client got wrong may quote its text; the cluster's own troubles do not.
-  const bool clients = status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kNotFound;
-  if (!status.ok() && !clients) absl::StrAppend(&line, " error=\"", absl::CHexEscape(status.message()), "\"");
-  BATON_LOG(INFO) << line;
+  if (status.ok()) outcome.finish_reason = choices_.front()->text.finish_reason();
+  return outcome;
 }
 
 }  // namespace baton

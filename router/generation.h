@@ -15,6 +15,7 @@
 #include "router/choice_text.h"
 #include "router/prepared_request.h"
 #include "router/request_flow.h"
+#include "router/request_trace.h"
 #include "router/router_core.h"
 #include "router/strand.h"
 #include "router/timers.h"
@@ -37,6 +38,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Origin {
     std::string key_name;        // Of its API key, for the log; empty: none was needed.
     PreparationPool::Held held;  // The budget that its bytes have already, until the prompt is tokens; null: none yet.
+    std::optional<TraceContext> trace;  // The client's span that it is made for.
   };
 
   // Begins. `core` outlives it. Sink calls may come before it returns.
@@ -65,7 +67,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     MonotonicTime last_token = absl::ZeroDuration();
   };
 
-  Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, std::string key_name);
+  Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, const Origin& origin);
   void Begin(PreparationPool::Held held);
   absl::Status PrepareLater(const ModelLimits& limits, PreparationPool::Held held);
   void Prepare(const ModelLimits& limits);
@@ -76,6 +78,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Apply(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
   void Acquire(Choice& choice, uint64_t ticket);
   void OpenDecode(Choice& choice, const FlowAction& action);
+  void OnDecodeMessage(Choice& choice, int stream, internal::DecodeEvent event);
   void OpenPrefill(Choice& choice, const FlowAction& action);
   void SendToDecode(Choice& choice, const FlowAction& action);
   void Emit(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
@@ -85,7 +88,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   void End(const absl::Status& status, MonotonicTime now);
   v1::GenerateResponse FinalResponse(const Choice& last) const;
-  void LogEnd(const absl::Status& status, const Choice* last) const;
+  RequestOutcome Outcome(const absl::Status& status) const;
   void SetRunning();
   v1::GenerateResponse NewResponse() const;
 
@@ -96,6 +99,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const MonotonicTime arrived_;
   Strand strand_;
   Sink sink_;
+  RequestTrace trace_;
   PhaseClock phases_;  // Until the flows have their own.
   PreparationQueue::Id preparing_ = 0;  // While the prompt waits to be prepared, or is.
   PreparedRequest prepared_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
 #include "router/generation.h"
 #include "router/status_details.h"
 
@@ -62,6 +63,7 @@ void Generation::Apply(Choice& choice, FlowAction action, MonotonicTime now, Flo
     case FlowAction::Kind::kEmit:
       return Emit(choice, std::move(action), now, actions);
     case FlowAction::Kind::kRecovery:
+      trace_.Recovery(action.detail, choice.index, now);
       return core_->metrics.CountRecovery(action.detail);
     case FlowAction::Kind::kEnd:
       return OnChoiceEnd(choice, action.status, now);
@@ -84,39 +86,44 @@ void Generation::Acquire(Choice& choice, uint64_t ticket) {
   });
 }
 
+void Generation::OnDecodeMessage(Choice& choice, int stream, internal::DecodeEvent event) {
+  if (event.has_landed() && prepared_.format.has_value() && !event.landed().knows_formats()) {
+    internal::Error* const refused = event.mutable_refused();
+    refused->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
+    refused->set_message(absl::StrCat("worker ", choice.flow.route().decode.id, " is of a version without response_format"));
+  }
+  if (event.has_landed() && prompt_key_) core_->landed_prompts.Note(*prompt_key_, choice.flow.route().decode);
+  Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
+    flow.OnDecodeEvent(stream, std::move(event), now, actions);
+  });
+  // After its last message the worker is let go; the call's own end then follows.
+  auto it = choice.decode.find(stream);
+  if (it != choice.decode.end() && !choice.flow.decode_open(stream)) it->second->CloseSending();
+}
+
 void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
   SetRunning();
   const int stream = action.stream;
   const uint64_t transfer = core_->next_transfer++;
   choice.transfers[stream] = transfer;
   auto self = shared_from_this();
-  auto on_message = [self, &choice, stream](internal::DecodeEvent&& event) {
-    self->strand_.Post([self, &choice, stream, event = std::move(event)]() mutable {
-      if (event.has_landed() && self->prepared_.format.has_value() && !event.landed().knows_formats()) {
-        internal::Error* const refused = event.mutable_refused();
-        refused->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
-        refused->set_message(absl::StrCat("worker ", choice.flow.route().decode.id, " is of a version without response_format"));
-      }
-      if (event.has_landed() && self->prompt_key_) {
-        self->core_->landed_prompts.Note(*self->prompt_key_, choice.flow.route().decode);
-      }
-      self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
-        flow.OnDecodeEvent(stream, std::move(event), now, actions);
-      });
-      // After its last message the worker is let go; the call's own end then follows.
-      auto it = choice.decode.find(stream);
-      if (it != choice.decode.end() && !choice.flow.decode_open(stream)) it->second->CloseSending();
+  const auto trace = trace_.BeginCall({.name = "call.decode", .choice = choice.index, .stream = stream, .worker = action.worker.id});
+  auto on_message = [self, &choice, stream, trace](internal::DecodeEvent&& event) {
+    self->strand_.Post([self, &choice, stream, trace, event = std::move(event)]() mutable {
+      if (trace != nullptr && event.has_refused()) trace->Note(FromErrorProto(event.refused()));
+      self->OnDecodeMessage(choice, stream, std::move(event));
     });
   };
-  auto on_done = [self, &choice, stream](absl::Status status) {
-    self->strand_.Post([self, &choice, stream, status = std::move(status)] {
+  auto on_done = [self, &choice, stream, trace](absl::Status status) {
+    self->strand_.Post([self, &choice, stream, trace, status = std::move(status)] {
+      if (trace != nullptr) trace->End(status);
       choice.decode.erase(stream);
       self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
         flow.OnDecodeEnd(stream, status, now, actions);
       });
     });
   };
-  auto call = core_->clients.OpenDecode(action.worker, {.on_message = on_message, .on_done = on_done});
+  auto call = core_->clients.OpenDecode(action.worker, trace_.ContextOf(trace), {.on_message = on_message, .on_done = on_done});
   if (call == nullptr) return on_done(absl::UnavailableError(absl::StrCat("worker ", action.worker.id, " has left")));
   choice.decode[stream] = call;
   internal::DecodeRequest request;
@@ -140,8 +147,11 @@ void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
 void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {
   const std::pair<int, int> key(action.stream, action.attempt);
   auto self = shared_from_this();
-  auto on_message = [self, &choice, key](internal::PrefillEvent&& event) {
-    self->strand_.Post([self, &choice, key, event = std::move(event)] {
+  const auto trace = trace_.BeginCall(
+      {.name = "call.prefill", .choice = choice.index, .stream = action.stream, .attempt = action.attempt, .worker = action.worker.id});
+  auto on_message = [self, &choice, key, trace](internal::PrefillEvent&& event) {
+    self->strand_.Post([self, &choice, key, trace, event = std::move(event)] {
+      if (trace != nullptr && event.has_failed()) trace->Note(FromErrorProto(event.failed()));
       self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
         flow.OnPrefillEvent(key.first, key.second, event, now, actions);
       });
@@ -149,15 +159,16 @@ void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {
       if (it != choice.prefill.end() && !choice.flow.prefill_open(key.first, key.second)) it->second->CloseSending();
     });
   };
-  auto on_done = [self, &choice, key](absl::Status status) {
-    self->strand_.Post([self, &choice, key, status = std::move(status)] {
+  auto on_done = [self, &choice, key, trace](absl::Status status) {
+    self->strand_.Post([self, &choice, key, trace, status = std::move(status)] {
+      if (trace != nullptr) trace->End(status);
       choice.prefill.erase(key);
       self->Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
         flow.OnPrefillEnd(key.first, key.second, status, now, actions);
       });
     });
   };
-  auto call = core_->clients.OpenPrefill(action.worker, {.on_message = on_message, .on_done = on_done});
+  auto call = core_->clients.OpenPrefill(action.worker, trace_.ContextOf(trace), {.on_message = on_message, .on_done = on_done});
   if (call == nullptr) return on_done(absl::UnavailableError(absl::StrCat("worker ", action.worker.id, " has left")));
   choice.prefill[key] = call;
   internal::PrefillRequest request;

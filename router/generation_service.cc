@@ -7,11 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/ids.h"
 #include "common/base/logging.h"
 #include "common/base/utf8.h"
 #include "common/rpc/event_stream.h"
+#include "common/rpc/trace_metadata.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "router/generation.h"
+#include "router/request_log.h"
 #include "router/status_details.h"
 #include "router/worker_status.h"
 
@@ -133,6 +136,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
       key_name.ok() ? CheckedRequest(*buffer, core_->options.max_request_bytes) : key_name.status();
   if (!request.ok()) {
     core_->metrics.CountFinished(CodeName(request.status().code()));
+    if (key_name.ok()) LogRefusedRequest(NewRequestId(), *key_name, request.status());
     Finish(*call, *stream, request.status());
     return stream->reactor();
   }
@@ -148,7 +152,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
           },
       .on_end = [stream, call](const absl::Status& status) { Finish(*call, *stream, status); }};
   auto generation = Generation::Start(core_, *std::move(request), std::move(sink),
-                                      {.key_name = *std::move(key_name), .held = nullptr});
+                                      {.key_name = *std::move(key_name), .held = nullptr, .trace = TraceContextOf(*context)});
   {
     MutexLock lock(&call->mutex);
     call->generation = std::move(generation);

@@ -19,6 +19,7 @@
 #include "router/openai_messages.h"
 #include "router/openai_request.h"
 #include "router/openapi.h"
+#include "router/request_log.h"
 #include "router/status_details.h"
 
 namespace baton {
@@ -131,6 +132,10 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
 // What reads a body: small ones for text at once, all others on the preparation pool.
 void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& key_name, const std::string& request_id,
                    const HttpHeaders& headers, const Writer& writer) {
+  Generation::Origin origin{.key_name = key_name,
+                            .held = nullptr,
+                            .trace = ParseTraceContext(request.Header(kTraceparentHeader).value_or(""),
+                                                       request.Header(kTracestateHeader).value_or(""))};
   auto work = [this, endpoint, request_id, headers, writer](const HttpRequest& taken, const Generation::Origin& origin) {
     if (endpoint == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, origin);
     if (endpoint == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, origin);
@@ -139,7 +144,7 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& ke
     writer->Send(200, kJson, *body, headers);
   };
   const bool generates = endpoint == Endpoint::kCompletions || endpoint == Endpoint::kChat;
-  if (generates && request.body.size() <= kInlineBodyBytes) return work(request, {.key_name = key_name, .held = nullptr});
+  if (generates && request.body.size() <= kInlineBodyBytes) return work(request, origin);
   if (!generates && request.body.size() > kMaxTokenizeBytes) {
     const absl::Status status = absl::InvalidArgumentError(absl::StrCat("request body of ", request.body.size(), " bytes is over the limit of ",
                                                                         kMaxTokenizeBytes, " bytes of ", request.path));
@@ -147,10 +152,15 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& ke
   }
   const int64_t bytes = static_cast<int64_t>(request.body.size());
   const absl::StatusOr<PreparationPool::Held> held = core_->preparation.Reserve(bytes);
-  if (!held.ok()) return SendError(*writer, held.status(), headers);
+  const auto refuse = [&](const absl::Status& status) {
+    if (generates) LogRefusedRequest(request_id, key_name, status);
+    SendError(*writer, status, headers);
+  };
+  if (!held.ok()) return refuse(held.status());
+  origin.held = *held;
   auto shared = std::make_shared<HttpRequest>(std::move(request));
-  const auto posted = core_->preparation.Post(bytes, [work, shared, origin = Generation::Origin{key_name, *held}] { work(*shared, origin); });
-  if (!posted.ok()) SendError(*writer, posted.status(), headers);
+  const auto posted = core_->preparation.Post(bytes, [work, shared, origin] { work(*shared, origin); });
+  if (!posted.ok()) refuse(posted.status());
 }
 
 // A load balancer has no key. Everything else needs one, what does not exist too: who has none learns nothing.
@@ -164,6 +174,7 @@ void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string&
   absl::StatusOr<OpenAiRequest> parsed = ParseOpenAiRequest(request.body, chat);
   if (!parsed.ok()) {
     core_->metrics.CountFinished(CodeName(parsed.status().code()));
+    LogRefusedRequest(request_id, origin.key_name, parsed.status());
     return SendError(*writer, parsed.status(), headers);
   }
   if (!core_->model.no_text.empty()) parsed->return_token_ids = true;  // Else the answer would be empty.

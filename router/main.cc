@@ -17,6 +17,7 @@
 #include "common/base/quantity.h"
 #include "common/base/service_notifier.h"
 #include "common/base/status_macros.h"
+#include "common/trace/trace_flags.h"
 #include "router/router.h"
 #include "router/text_loader.h"
 #include "router/tls_flags.h"
@@ -66,7 +67,8 @@ const baton::ConfigSpec& Spec() {
                  {"Trouble",
                   {"heartbeat", "landing_timeout", "transfer_timeout", "token_timeout", "recovery_timeout", "prefill_attempts",
                    "grace"}},
-                 {"Logging", {"log_format", "log_level"}}},
+                 {"Logging", {"log_format", "log_level"}},
+                 {"Tracing", baton::TraceFlags()}},
       .required = {"model"}};
   return *spec;
 }
@@ -153,6 +155,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
     BATON_ASSIGN_OR_RETURN(options.core.api_keys, baton::ApiKeys::Load(keys));
   }
   options.core.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
+  BATON_ASSIGN_OR_RETURN(options.core.trace, baton::TracerOptionsFromFlags("baton-router"));
   options.core.policy = absl::GetFlag(FLAGS_policy);
   options.core.admission.max_queue = static_cast<size_t>(max_queue);
   options.core.admission.outage_timeout = absl::GetFlag(FLAGS_recovery_timeout);

@@ -40,17 +40,23 @@ absl::Status NoWorkers(const ClusterView& view) {
 absl::StatusOr<std::unique_ptr<RouterCore>> RouterCore::Create(const RouterCoreOptions& options, ServedModel model,
                                                                MetricRegistry* metrics) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<RoutePolicy> policy, CreateRoutePolicy(options.policy));
-  return std::unique_ptr<RouterCore>(new RouterCore(options, std::move(model), metrics, std::move(policy)));
+  std::string router_id = NewId("router");
+  TracerOptions trace = options.trace;
+  trace.instance = router_id;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tracer> tracer, Tracer::Create(std::move(trace), metrics));
+  return std::unique_ptr<RouterCore>(
+      new RouterCore(options, std::move(model), metrics, std::move(policy), std::move(router_id), std::move(tracer)));
 }
 
 RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, MetricRegistry* metrics,
-                       std::unique_ptr<RoutePolicy> policy)
+                       std::unique_ptr<RoutePolicy> policy, std::string router_id, std::unique_ptr<Tracer> tracer)
     : options(options),
-      router_id(NewId("router")),
+      router_id(std::move(router_id)),
       incarnation(ProcessIncarnation()),
       model(std::move(model)),
       metric_registry(metrics),
       metrics(metrics),
+      tracer(std::move(tracer)),
       preparation(options.preparation),
       dispatch("dispatch", /*num_threads=*/1, kMaxDispatches),
       registry(MakeRegistryOptions(options, this->model)),

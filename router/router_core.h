@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "common/base/metrics.h"
 #include "common/base/mutex.h"
+#include "common/trace/tracer.h"
 #include "router/admission.h"
 #include "router/api_keys.h"
 #include "router/dispatcher.h"
@@ -46,12 +47,13 @@ struct RouterCoreOptions {
   std::shared_ptr<ApiKeys> api_keys;  // Null: nobody is asked for one.
   std::shared_ptr<const RpcTls> cluster_tls;  // Of calls to workers, and where they register; null: in the clear.
   bool vllm_metrics = false;  // vLLM's names at /metrics as well.
+  TracerOptions trace;  // Its `instance` is set to the router's id.
 };
 
 // What all requests share: the cluster, the queue, connections, timers. Everything here is thread-safe by itself.
 class RouterCore {
  public:
-  //   INVALID_ARGUMENT  unknown policy.
+  //   INVALID_ARGUMENT  unknown policy; and codes of Tracer::Create.
   static absl::StatusOr<std::unique_ptr<RouterCore>> Create(const RouterCoreOptions& options, ServedModel model,
                                                             MetricRegistry* metrics);
   // Waits for the calls of generations that have ended (a bounded time: they are cut).
@@ -87,6 +89,7 @@ class RouterCore {
   const ServedModel model;
   MetricRegistry* const metric_registry;
   RouterMetrics metrics;
+  const std::unique_ptr<Tracer> tracer;
   PreparationPool preparation;
   TaskPool dispatch;  // One thread that starts what was granted: it waits for no prompt to be prepared.
   Timers timers;
@@ -99,7 +102,7 @@ class RouterCore {
  private:
   friend class Generation;
   RouterCore(const RouterCoreOptions& options, ServedModel model, MetricRegistry* metrics,
-             std::unique_ptr<RoutePolicy> policy);
+             std::unique_ptr<RoutePolicy> policy, std::string router_id, std::unique_ptr<Tracer> tracer);
   void Add(const std::shared_ptr<Generation>& generation);
   void NoteEnded();  // The client has its answer.
   void Remove(Generation* generation);  // And every call has ended.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/rpc/channel.h"
+#include "common/rpc/trace_metadata.h"
 
 namespace baton {
 namespace {
@@ -37,19 +38,23 @@ std::shared_ptr<WorkerClients::Client> WorkerClients::Find(const WorkerRef& work
   return it == clients_.end() ? nullptr : it->second;
 }
 
-std::shared_ptr<DecodeStream> WorkerClients::OpenDecode(const WorkerRef& worker, DecodeStream::Callbacks callbacks) {
+std::shared_ptr<DecodeStream> WorkerClients::OpenDecode(const WorkerRef& worker, const TraceContext& trace,
+                                                        DecodeStream::Callbacks callbacks) {
   std::shared_ptr<Client> client = Find(worker);
   if (client == nullptr) return nullptr;
   auto stream = DecodeStream::Create(std::move(callbacks), kCallLimits);
+  AddTraceContext(trace, stream->context());
   client->decode->async()->Decode(stream->context(), stream->reactor());
   stream->Start();
   return stream;
 }
 
-std::shared_ptr<PrefillStream> WorkerClients::OpenPrefill(const WorkerRef& worker, PrefillStream::Callbacks callbacks) {
+std::shared_ptr<PrefillStream> WorkerClients::OpenPrefill(const WorkerRef& worker, const TraceContext& trace,
+                                                          PrefillStream::Callbacks callbacks) {
   std::shared_ptr<Client> client = Find(worker);
   if (client == nullptr) return nullptr;
   auto stream = PrefillStream::Create(std::move(callbacks), kCallLimits);
+  AddTraceContext(trace, stream->context());
   client->prefill->async()->Prefill(stream->context(), stream->reactor());
   stream->Start();
   return stream;

@@ -11,6 +11,7 @@
 #include "baton/internal/prefill.grpc.pb.h"
 #include "common/base/mutex.h"
 #include "common/rpc/event_stream.h"
+#include "common/trace/trace_context.h"
 #include "router/cluster_view.h"
 
 namespace baton {
@@ -30,9 +31,9 @@ class WorkerClients {
   // Connects to newcomers, forgets who is gone. Calls that are open keep their connection.
   void SetView(const ClusterView& view);
 
-  // Opens a call; null when the worker is not in the view. Callbacks may come before it returns.
-  std::shared_ptr<DecodeStream> OpenDecode(const WorkerRef& worker, DecodeStream::Callbacks callbacks);
-  std::shared_ptr<PrefillStream> OpenPrefill(const WorkerRef& worker, PrefillStream::Callbacks callbacks);
+  // Opens a call, for the span `trace`; null when the worker is not in the view. Callbacks may come before it returns.
+  std::shared_ptr<DecodeStream> OpenDecode(const WorkerRef& worker, const TraceContext& trace, DecodeStream::Callbacks callbacks);
+  std::shared_ptr<PrefillStream> OpenPrefill(const WorkerRef& worker, const TraceContext& trace, PrefillStream::Callbacks callbacks);
 
  private:
   struct Client {

@@ -28,6 +28,9 @@ struct Span {
   MonotonicTime begin{}, end{};  // This process's clock.
   std::vector<SpanAttribute> attributes;
   absl::Status status;
+  // The viewer's row that a Chrome trace puts it into, its low 31 bits: spans of a process in one row lie apart or within each
+  // other. 0: its trace's.
+  uint64_t row = 0;
 };
 
 }  // namespace baton

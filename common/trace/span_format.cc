@@ -10,7 +10,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // A row of the viewer is a 32-bit number.
-int64_t RowOf(const TraceContext& context) { return static_cast<int64_t>(context.trace_low & 0x7fffffff); }
+int64_t RowOf(const Span& span) {
+  return static_cast<int64_t>((span.row != 0 ? span.row : span.context.trace_low) & 0x7fffffff);
+}
 
 Json TextAttribute(absl::string_view key, const std::string& value) {
   return {{"key", std::string(key)}, {"value", {{"stringValue", value}}}};
@@ -62,6 +64,7 @@ std::string ChromeTraceEvents(const TraceSource& source, const std::vector<Span>
   std::string text;
   for (const Span& span : spans) {
     Json args{{"trace", span.context.TraceId()}, {"span", span.context.SpanId()}};
+    if (span.parent != 0) args["parent"] = TraceContext{.span = span.parent}.SpanId();
     for (const auto& [key, value] : span.attributes) {
       std::visit([&args, &name = key](const auto& held) { args[name] = held; }, value);
     }
@@ -71,7 +74,7 @@ std::string ChromeTraceEvents(const TraceSource& source, const std::vector<Span>
                      {"ts", absl::ToDoubleMicroseconds(source.origin + span.begin - absl::UnixEpoch())},
                      {"dur", absl::ToDoubleMicroseconds(span.end - span.begin)},
                      {"pid", source.pid},
-                     {"tid", RowOf(span.context)},
+                     {"tid", RowOf(span)},
                      {"args", std::move(args)}};
     absl::StrAppend(&text, DumpJson(event), ",\n");
   }

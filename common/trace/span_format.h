@@ -24,8 +24,8 @@ struct TraceSource {
 std::string OtlpJson(const TraceSource& source, const std::vector<Span>& spans);
 
 // Chrome's trace event format, one complete event ("ph":"X") per line, each with a comma behind it: a file that begins with
-// "[" and holds such lines is one that chrome://tracing and Perfetto open. A process is one of the viewer's processes, a
-// trace one of its rows.
+// "[" and holds such lines is one that chrome://tracing and Perfetto open. A process is one of the viewer's processes;
+// Span::row says which row of it. A span's ids and its parent's are among its arguments.
 std::string ChromeTraceEvents(const TraceSource& source, const std::vector<Span>& spans);
 // The events that name the process.
 std::string ChromeTraceProcess(const TraceSource& source);

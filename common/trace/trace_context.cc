@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/trace/trace_context.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "common/base/ids.h"
 
@@ -19,6 +22,14 @@ std::optional<uint64_t> ParseHex(absl::string_view digits) {
     value = value << 4 | static_cast<uint64_t>(digit ? c - '0' : c - 'a' + 10);
   }
   return value;
+}
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+uint64_t Mix(uint64_t value) {
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
+  return value ^ (value >> 31);
 }
 
 uint64_t RandomNotZero() {
@@ -46,7 +57,8 @@ std::optional<TraceContext> ParseTraceContext(absl::string_view traceparent, abs
   if (longer && (*version == 0 || traceparent[kVersion00Bytes] != '-')) return std::nullopt;
   TraceContext context{.trace_high = *high, .trace_low = *low, .span = *span, .sampled = (*flags & 1) != 0};
   if (!context.valid()) return std::nullopt;
-  if (tracestate.size() <= kMaxStateBytes) context.state = std::string(tracestate);
+  const bool printable = std::all_of(tracestate.begin(), tracestate.end(), [](unsigned char c) { return absl::ascii_isprint(c); });
+  if (printable && tracestate.size() <= kMaxStateBytes) context.state = std::string(tracestate);
   return context;
 }
 
@@ -62,6 +74,14 @@ TraceContext NewChild(const TraceContext& parent) {
   TraceContext child = parent;
   child.span = RandomNotZero();
   return child;
+}
+
+TraceContext SharedSpan(const TraceContext& trace, std::initializer_list<uint64_t> numbers) {
+  TraceContext shared = trace;
+  uint64_t hash = Mix(trace.trace_high ^ Mix(trace.trace_low));
+  for (const uint64_t number : numbers) hash = Mix(hash ^ number);
+  shared.span = std::max<uint64_t>(hash, 1);
+  return shared;
 }
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 #define BATON_COMMON_TRACE_TRACE_CONTEXT_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -28,7 +29,8 @@ struct TraceContext {
 };
 
 // Nothing where `traceparent` is malformed: the standard says to begin a new trace then. Versions to come are read as far as
-// version 00 goes. A `tracestate` of more than 512 bytes is dropped, as the standard allows.
+// version 00 goes. A `tracestate` of more than 512 bytes is dropped, as the standard allows, and so is one that is not printable ASCII: it
+// becomes a header of others.
 std::optional<TraceContext> ParseTraceContext(absl::string_view traceparent, absl::string_view tracestate = "");
 
 // "00-<trace>-<span>-<flags>".
@@ -38,6 +40,8 @@ std::string FormatTraceparent(const TraceContext& context);
 TraceContext NewTrace(bool sampled);
 // Another span of `parent`'s trace.
 TraceContext NewChild(const TraceContext& parent);
+// The span of this trace that stands for work which is known by `numbers`: processes that know them need not tell each other.
+TraceContext SharedSpan(const TraceContext& trace, std::initializer_list<uint64_t> numbers);
 
 }  // namespace baton
 

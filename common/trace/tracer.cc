@@ -42,10 +42,8 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
   return fd;
 }
 
-}  // namespace
-
-absl::StatusOr<Tracer::Endpoint> Tracer::ParseEndpoint(absl::string_view url) {
-  if (url.empty()) return Endpoint{};
+absl::StatusOr<TraceCollector> ParseCollector(absl::string_view url) {
+  if (url.empty()) return TraceCollector{};
   absl::string_view rest = url;
   if (!absl::ConsumePrefix(&rest, "http://")) {
     return absl::InvalidArgumentError(absl::StrCat("--trace-otlp ", url, " is no http:// address (a collector on this machine, which ",
@@ -57,26 +55,31 @@ absl::StatusOr<Tracer::Endpoint> Tracer::ParseEndpoint(absl::string_view url) {
   if (path.empty() || path == "/") path = "/v1/traces";
   if (!absl::StrContains(address.substr(address.rfind(']') + 1), ':')) absl::StrAppend(&address, ":4318");
   if (const auto parsed = ParseHostPort(address); !parsed.ok()) return Annotate(parsed.status(), "--trace-otlp");
-  return Endpoint{std::move(address), std::move(path)};
+  return TraceCollector{std::move(address), std::move(path)};
+}
+
+}  // namespace
+
+absl::Status TracerOptions::Validate() const {
+  if (!(sample >= 0 && sample <= 1)) return absl::InvalidArgumentError(absl::StrCat("--trace-sample ", sample, " is outside [0, 1]"));
+  return ParseCollector(otlp_endpoint).status();
 }
 
 absl::StatusOr<std::unique_ptr<Tracer>> Tracer::Create(TracerOptions options, MetricRegistry* metrics) {
-  if (!(options.sample >= 0 && options.sample <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("--trace-sample ", options.sample, " is outside [0, 1]"));
-  }
-  BATON_ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(options.otlp_endpoint));
+  BATON_RETURN_IF_ERROR(options.Validate());
+  BATON_ASSIGN_OR_RETURN(TraceCollector collector, ParseCollector(options.otlp_endpoint));
   int file = -1;
   if (!options.file.empty()) {
     BATON_ASSIGN_OR_RETURN(file, OpenFile(options.file));
   }
-  return std::unique_ptr<Tracer>(new Tracer(std::move(options), std::move(endpoint), file, metrics));
+  return std::unique_ptr<Tracer>(new Tracer(std::move(options), std::move(collector), file, metrics));
 }
 
-Tracer::Tracer(TracerOptions options, Endpoint endpoint, int file, MetricRegistry* metrics)
+Tracer::Tracer(TracerOptions options, TraceCollector collector, int file, MetricRegistry* metrics)
     : options_(std::move(options)),
       enabled_(options_.enabled()),
       source_(SourceOf(options_)),
-      endpoint_(std::move(endpoint)),
+      collector_(std::move(collector)),
       file_(file),
       exported_(metrics->GetCounter(kMetric, kHelp, {{"result", "written"}})),
       dropped_(metrics->GetCounter(kMetric, kHelp, {{"result", "dropped"}})),
@@ -95,14 +98,19 @@ Tracer::~Tracer() {
 }
 
 TraceContext Tracer::Begin(const std::optional<TraceContext>& from_client) const {
-  if (from_client) return NewChild(*from_client);
+  if (from_client) return enabled_ && from_client->sampled ? NewChild(*from_client) : *from_client;
   // The share of 64-bit numbers below the bound; 1 is all of them.
   const bool sampled = enabled_ && (options_.sample >= 1 || static_cast<double>(RandomUint64()) < options_.sample * 0x1p64);
-  return NewTrace(sampled);
+  return sampled ? NewTrace(true) : TraceContext();
 }
 
 void Tracer::Record(Span span) {
   if (!Records(span.context)) return;
+  if (!span.status.ok()) {
+    const std::string code = absl::StatusCodeToString(span.status.code());
+    span.attributes.emplace_back("error.type", code);
+    if (absl::IsInvalidArgument(span.status) || absl::IsNotFound(span.status)) span.status = absl::Status(span.status.code(), code);
+  }
   MutexLock lock(&mutex_);
   if (queue_.size() >= options_.max_queued) return dropped_->Increment();
   queue_.push_back(std::move(span));
@@ -143,7 +151,7 @@ void Tracer::Run() {
 // Both places, each of which may fail: a span counts as written when all that were asked for have it.
 bool Tracer::Write(const std::vector<Span>& spans) {
   absl::Status status;
-  if (!endpoint_.address.empty()) status.Update(PostOtlp(spans));
+  if (!collector_.address.empty()) status.Update(PostOtlp(spans));
   if (file_ >= 0) status.Update(AppendToFile(ChromeTraceEvents(source_, spans)));
   (status.ok() ? exported_ : failed_)->Increment(spans.size());
   if (status.ok()) {
@@ -156,9 +164,9 @@ bool Tracer::Write(const std::vector<Span>& spans) {
 
 absl::Status Tracer::PostOtlp(const std::vector<Span>& spans) const {
   HttpFetchRequest request;
-  request.address = endpoint_.address;
+  request.address = collector_.address;
   request.method = "POST";
-  request.target = endpoint_.path;
+  request.target = collector_.path;
   request.headers = {{"Content-Type", "application/json"}};
   request.body = OtlpJson(source_, spans);
   request.timeout = options_.otlp_timeout;

@@ -30,6 +30,13 @@ struct TracerOptions {
   absl::Duration otlp_timeout = absl::Seconds(5);
 
   bool enabled() const { return !otlp_endpoint.empty() || !file.empty(); }
+  // INVALID_ARGUMENT  the endpoint is no http:// address, or `sample` is outside [0, 1].
+  absl::Status Validate() const;
+};
+
+// Where spans are posted to.
+struct TraceCollector {
+  std::string address, path;  // HOST:PORT; empty: nowhere.
 };
 
 // Takes spans that have ended and writes them elsewhere, on a thread of its own. A collector that is slow or away costs spans,
@@ -37,25 +44,21 @@ struct TracerOptions {
 class Tracer {
  public:
   // Without endpoint and file it hands contexts on and records nothing. `metrics` outlives it.
-  //   INVALID_ARGUMENT  the endpoint is no http:// address, or `sample` is outside [0, 1].
-  //   UNAVAILABLE       the file cannot be opened.
+  //   UNAVAILABLE  the file cannot be opened; and codes of Validate.
   static absl::StatusOr<std::unique_ptr<Tracer>> Create(TracerOptions options, MetricRegistry* metrics);
   // Writes what is queued; a collector that does not answer is waited for once.
   ~Tracer();
 
-  // The span of a request that begins here: a child of what the client sent, or a new trace.
+  // The span of a request that begins here: a child of what the client sent, or a new trace. One that is not recorded is what
+  // the client sent, to be handed on as it came, or no span.
   TraceContext Begin(const std::optional<TraceContext>& from_client) const;
   bool Records(const TraceContext& context) const { return enabled_ && context.sampled && context.valid(); }
-  // Nothing happens where Records() is false.
+  // Nothing happens where Records() is false. The message of a status that is the client's doing (INVALID_ARGUMENT, NOT_FOUND)
+  // may quote a request: its code alone is kept.
   void Record(Span span);
 
  private:
-  struct Endpoint {
-    std::string address, path;
-  };
-
-  Tracer(TracerOptions options, Endpoint endpoint, int file, MetricRegistry* metrics);
-  static absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view url);
+  Tracer(TracerOptions options, TraceCollector collector, int file, MetricRegistry* metrics);
   void Run();
   bool Write(const std::vector<Span>& spans);
   absl::Status PostOtlp(const std::vector<Span>& spans) const;
@@ -64,7 +67,7 @@ class Tracer {
   const TracerOptions options_;
   const bool enabled_;
   const TraceSource source_;
-  const Endpoint endpoint_;
+  const TraceCollector collector_;
   const int file_;  // -1: none.
   bool complained_ = false;  // The writer's thread.
   Counter* const exported_;

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv_transfer/confidential_transports.h"
 #include "common/rpc/cluster_tls.h"
+#include "common/trace/trace_flags.h"
 
 ABSL_FLAG(std::string, model, "", "GGUF file, or Hugging Face folder with config.json and safetensors.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
@@ -148,6 +149,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
       {"Logging", {"log_level", "log_format"}},
+      {"Tracing", TraceFlags()},
   };
 }
 
@@ -197,6 +199,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.block_size = absl::GetFlag(FLAGS_block_size);
   options.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);
   options.grace = absl::GetFlag(FLAGS_grace);
+  BATON_ASSIGN_OR_RETURN(options.trace, TracerOptionsFromFlags(role == internal::PREFILL ? "baton-prefill-worker" : "baton-decode-worker"));
   const auto transports = ParseTransportFlag(absl::GetFlag(FLAGS_transport));
   if (!transports.ok()) return Annotate(transports.status(), "--transport");
   options.transports = *transports;

@@ -14,6 +14,7 @@
 #include "common/backend/create_backend.h"
 #include "common/engine/engine_core.h"
 #include "common/kv_transfer/transport_kind.h"
+#include "common/trace/tracer.h"
 
 namespace baton {
 
@@ -57,6 +58,7 @@ struct WorkerOptions {
   // An engine thread that has not come round for so long is stuck: the longest unit between two turns is one row panel of one
   // layer, a fraction of a second even on a machine that is overloaded.
   absl::Duration engine_stuck_after = absl::Seconds(10);
+  TracerOptions trace;  // Its `instance` is set to the worker's id.
   // How KV may travel, without those that show it to a network where cluster_tls is there to hide it; every kind of the two that
   // a pair has in common is a fallback of the better ones.
   std::vector<TransportKind> transports = {TransportKind::kShm, TransportKind::kTcp, TransportKind::kGrpc};

@@ -56,6 +56,8 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::CreateOnThisThread
   if (runtime->options_.id.empty()) {
     runtime->options_.id = NewId(options.role == internal::PREFILL ? "p" : "d");
   }
+  runtime->options_.trace.instance = runtime->options_.id;
+  BATON_ASSIGN_OR_RETURN(runtime->tracer_, Tracer::Create(runtime->options_.trace, &runtime->metrics_));
   BATON_RETURN_IF_ERROR(runtime->LoadModel());
   BATON_RETURN_IF_ERROR(runtime->CreatePool());
   BATON_RETURN_IF_ERROR(runtime->WarmUp());

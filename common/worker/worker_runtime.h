@@ -43,6 +43,7 @@ class WorkerRuntime {
   KvPool* pool() { return pool_.get(); }
   Engine* engine() { return engine_.get(); }
   MetricRegistry* metrics() { return &metrics_; }
+  Tracer* tracer() { return tracer_.get(); }
   KvCompatibility compatibility() const;
 
   // INVALID_ARGUMENT / FAILED_PRECONDITION for a request that names another model, ids outside the vocabulary or more tokens
@@ -94,6 +95,7 @@ class WorkerRuntime {
   MachinePeaks peaks_;
   std::unique_ptr<KvPool> pool_;
   MetricRegistry metrics_;
+  std::unique_ptr<Tracer> tracer_;
   std::vector<std::shared_ptr<MetricRegistry::Callback>> callbacks_;
   Histogram* prefill_queue_ = nullptr;  // The registry's.
   Histogram* transfer_tail_ = nullptr;

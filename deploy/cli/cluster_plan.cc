@@ -7,11 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
+#include "common/trace/trace_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -87,14 +90,17 @@ absl::Status CheckCount(absl::string_view flag, int value, int low) {
 }  // namespace
 
 const std::vector<std::string>& ForwardedTo(absl::string_view program) {
+  static const auto with_traces = [](std::vector<std::string> names) {
+    for (std::string& name : TraceFlags()) names.push_back(std::move(name));
+    return new std::vector<std::string>(std::move(names));
+  };
   static const auto* const router =
-      new std::vector<std::string>{"served_model_name", "api_keys", "insecure", "max_request_bytes", "grace", "log_level", "log_format",
-                                   "tls_cert", "tls_key", "tls_client_ca", "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca",
-                                   "cluster_tls_name"};
-  static const auto* const worker = new std::vector<std::string>{
-      "served_model_name", "api_key_file", "transport", "device", "threads",  "isa",   "activations", "kv_memory", "max_context",
-      "kv_dtype",          "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format",
-      "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca", "cluster_tls_name"};
+      with_traces({"served_model_name", "api_keys", "insecure", "max_request_bytes", "grace", "log_level", "log_format",
+                   "tls_cert", "tls_key", "tls_client_ca", "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca", "cluster_tls_name"});
+  static const auto* const worker = with_traces(
+      {"served_model_name", "api_key_file", "transport", "device", "threads", "isa", "activations", "kv_memory", "max_context",
+       "kv_dtype", "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format",
+       "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca", "cluster_tls_name"});
   return program == "router" ? *router : *worker;
 }
 

@@ -14,6 +14,7 @@
 #include "common/base/shutdown_signals.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/cluster_tls.h"
+#include "common/trace/trace_flags.h"
 #include "deploy/cli/cluster_plan.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/control_socket.h"
@@ -55,6 +56,7 @@ absl::StatusOr<ClusterPlan> PlanFromFlags(const ConfigResult& config) {
   if (!absl::GetFlag(FLAGS_tls_cert).empty()) {
     BATON_ASSIGN_OR_RETURN(plan.access.tls, OwnRouterTls());
   }
+  BATON_RETURN_IF_ERROR(TracerOptionsFromFlags("").status());
   plan.num_prefill = absl::GetFlag(FLAGS_prefill);
   plan.num_decode = absl::GetFlag(FLAGS_decode);
   plan.local_prefill = absl::GetFlag(FLAGS_local_prefill);
@@ -257,7 +259,7 @@ class Serving {
 
 int RunServe(const ConfigResult& config) {
   ShutdownSignals signals;
-  SetLogOptions({.process = "serve"});
+  SetLogOptions({.format = absl::GetFlag(FLAGS_log_format) == "json" ? LogFormat::kJson : LogFormat::kText, .process = "serve"});
   const auto plan = PlanFromFlags(config);
   if (!plan.ok()) {
     return Fail("serve", plan.status(), false, absl::IsInvalidArgument(plan.status()) ? kExitUsage : kExitFailure);
@@ -288,6 +290,7 @@ Command ServeCommand() {
                                        "device", "isa", "activations", "chunk_tokens", "max_running"}},
                           {"Router", {"max_request_bytes"}},
                           {"Time", {"start_timeout", "grace"}},
+                          {"Tracing", TraceFlags()},
                           {"Everything else", {"router_flags", "prefill_flags", "decode_flags", "log_level", "log_format"}}},
                .required = {"model"}},
       .run = RunServe,

@@ -33,7 +33,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
     const std::set<std::string> worker = {"common/base",   "common/format", "common/backend",     "common/kv",
                                           "common/model",  "common/engine", "common/rpc",         "common/http",  "common/tls",
                                           "common/worker", "proto",         "common/kv_transfer", "common/kv_transfer/grpc",
-                                          "common/kv_transfer/transports", "common/grammar"};
+                                          "common/kv_transfer/transports", "common/grammar", "common/trace"};
     std::set<std::string> worker_base = worker;
     worker_base.insert("common/text");  // The tokenizer's fingerprint, which the router compares.
     std::set<std::string> tool = worker;
@@ -48,7 +48,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
         {"common/model", {"common/base", "common/format", "common/backend", "common/kv"}},
         {"common/engine", {"common/base", "common/format", "common/grammar", "common/backend", "common/kv", "common/model"}},
         {"common/tls", {"common/base"}},
-        {"common/rpc", {"common/base", "common/tls", "proto"}},
+        {"common/rpc", {"common/base", "common/tls", "common/trace", "proto"}},
         {"common/http", {"common/base", "common/tls"}},
         {"common/trace", {"common/base", "common/http"}},
         {"common/kv_transfer", {"common/base", "common/backend", "common/kv"}},
@@ -62,7 +62,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
          {"common/base", "common/backend", "common/kv", "common/kv_transfer", "common/kv_transfer/grpc",
           "common/kv_transfer/inproc", "common/kv_transfer/shm", "common/kv_transfer/tcp"}},
         {"common/worker", worker_base},
-        {"router", {"common/base", "common/format", "common/grammar", "common/text", "common/tls", "common/rpc", "common/http", "proto"}},
+        {"router", {"common/base", "common/format", "common/grammar", "common/text", "common/tls", "common/trace", "common/rpc", "common/http", "proto"}},
         {"prefill_worker", worker},
         {"decode_worker", worker},
         {"deploy", tool},

@@ -65,9 +65,18 @@ TEST(SpanFormat, ChromesEventsAreLinesOfAnArray) {
   EXPECT_EQ(event["dur"], 3000.0);
   EXPECT_EQ(event["pid"], 7);
   EXPECT_EQ(event["tid"], 0xabc);
+  EXPECT_EQ(event["args"]["span"], "0000000000000020");
+  EXPECT_EQ(event["args"]["parent"], "0000000000000010");
   EXPECT_EQ(event["args"]["worker"], "p-1 \"x\"");
   EXPECT_EQ(event["args"]["error"], "gone");
   EXPECT_EQ(Parsed(lines[0].substr(0, lines[0].size() - 1))["args"]["name"], "baton-router r-1");
+}
+
+TEST(SpanFormat, ASpanMayHaveARowOfItsOwn) {
+  Span span = Example();
+  span.row = 0xf00000005;
+  const std::string text = ChromeTraceEvents(Source(), {span});
+  EXPECT_EQ(Parsed(text.substr(0, text.size() - 2))["tid"], 5);
 }
 
 }  // namespace

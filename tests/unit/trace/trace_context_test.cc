@@ -49,6 +49,22 @@ TEST(TraceContext, AStateThatIsTooLongIsDropped) {
   EXPECT_EQ(ParseTraceContext(kExample, std::string(513, 'a'))->state, "");
 }
 
+TEST(TraceContext, AStateThatIsNoHeaderIsDropped) {
+  for (const char* state : {"a=\xc3\xa9", "a=\x7f", "a=1\nb: 2", "\x01"}) EXPECT_EQ(ParseTraceContext(kExample, state)->state, "") << state;
+}
+
+TEST(TraceContext, WhoKnowsTheSameNumbersKnowsTheSameSpan) {
+  const TraceContext one = NewTrace(/*sampled=*/true), other = NewChild(one);
+  const TraceContext shared = SharedSpan(one, {7, 8, 1});
+  EXPECT_EQ(shared.span, SharedSpan(other, {7, 8, 1}).span);
+  EXPECT_EQ(shared.TraceId(), one.TraceId());
+  EXPECT_TRUE(shared.valid() && shared.sampled);
+  EXPECT_NE(shared.span, one.span);
+  for (const TraceContext& another : {SharedSpan(one, {7, 8, 2}), SharedSpan(one, {8, 7, 1}), SharedSpan(NewTrace(true), {7, 8, 1})}) {
+    EXPECT_NE(shared.span, another.span);
+  }
+}
+
 TEST(TraceContext, AChildIsAnotherSpanOfTheSameTrace) {
   const TraceContext parent = NewTrace(/*sampled=*/true);
   ASSERT_TRUE(parent.valid());

@@ -145,17 +145,38 @@ TEST(Tracer, TheClientsFlagIsObeyedAndItsSpanIsTheParent) {
     const TraceContext client = NewTrace(sampled);
     const TraceContext own = tracer->Begin(client);
     EXPECT_EQ(own.TraceId(), client.TraceId());
-    EXPECT_NE(own.span, client.span);
+    EXPECT_EQ(own.span == client.span, !sampled);  // What is not recorded is handed on as it came.
     EXPECT_EQ(tracer->Records(own), sampled);
   }
-  EXPECT_FALSE(tracer->Records(tracer->Begin(std::nullopt)));
+  EXPECT_FALSE(tracer->Begin(std::nullopt).valid());
+}
+
+TEST(Tracer, WhatAClientGotWrongIsNotQuoted) {
+  Collector collector(200);
+  MetricRegistry metrics;
+  ASSERT_OK_AND_ASSIGN(auto tracer, Tracer::Create({.otlp_endpoint = collector.endpoint()}, &metrics));
+  for (const absl::Status& status : {absl::InvalidArgumentError("stop has \"a secret\""), absl::NotFoundError("no model a secret")}) {
+    Span span = SpanOf(tracer->Begin(std::nullopt), "x");
+    span.status = status;
+    tracer->Record(std::move(span));
+  }
+  Span span = SpanOf(tracer->Begin(std::nullopt), "x");
+  span.status = absl::UnavailableError("worker d-1 left");
+  tracer->Record(std::move(span));
+  tracer.reset();
+  const auto body = collector.NextBody();
+  ASSERT_TRUE(body.has_value());
+  EXPECT_THAT(*body, ::testing::Not(HasSubstr("secret")));
+  for (const char* part : {"INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "worker d-1 left"}) EXPECT_THAT(*body, HasSubstr(part));
 }
 
 TEST(Tracer, WithoutAPlaceToWriteNothingIsSampled) {
   MetricRegistry metrics;
   ASSERT_OK_AND_ASSIGN(auto tracer, Tracer::Create({}, &metrics));
-  EXPECT_FALSE(tracer->Begin(std::nullopt).sampled);
-  EXPECT_FALSE(tracer->Records(tracer->Begin(NewTrace(true))));
+  EXPECT_FALSE(tracer->Begin(std::nullopt).valid());
+  const TraceContext client = NewTrace(true);
+  EXPECT_EQ(tracer->Begin(client).span, client.span);  // As by a proxy that does not take part.
+  EXPECT_FALSE(tracer->Records(tracer->Begin(client)));
   tracer->Record(SpanOf(NewTrace(true), "x"));
   EXPECT_EQ(CounterOf(metrics, "dropped"), 0);
 }
