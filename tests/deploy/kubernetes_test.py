@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The manifests: valid by Kubernetes' own schemas, with arguments that the programs take, and consistent with each other."""
+import atexit
 import glob
 import os
 import shutil
+import tempfile
 import unittest
 import warnings
 
@@ -15,7 +17,7 @@ import kubernetes_validate  # noqa: E402  (one of the tools)
 import yaml  # noqa: E402
 
 FOLDER = os.path.join(support.DEPLOY, "kubernetes")
-OVERLAYS = ("gpu", "tls", "mtls", "hpa", "keda")
+OVERLAYS = ("gpu", "tls", "mtls", "keys", "tracing", "hpa", "keda")
 VERSIONS = ("1.31", "1.34")  # Oldest with a preStop sleep by default, and a current one.
 
 
@@ -49,6 +51,20 @@ def base():
 
 def of_kind(all_documents, kind):
     return {document["metadata"]["name"]: document for document in all_documents if document["kind"] == kind}
+
+
+def key_files():
+    """A folder with what the Secrets of overlays/keys have."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    for name, text in (("keys", "workers k-90c41be2aa7d43f1 worker\n"), ("key", "k-90c41be2aa7d43f1\n")):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(text)
+        os.chmod(file.name, 0o440)
+    return folder
+
+
+KEY_FILES = key_files()
 
 
 def matches(selector, labels):
@@ -90,6 +106,10 @@ class SchemaTest(unittest.TestCase):
                 self.assertTrue(all(d["spec"]["template"]["spec"]["containers"][0]["image"].endswith("-cuda") for d in deployments.values()))
             if target == "overlays/mtls":
                 self.check_mutual_tls(deployments)
+            if target == "overlays/keys":
+                self.check_keys(deployments)
+            if target == "overlays/tracing":
+                self.check_tracing(rendered)
             if target == "overlays/tls":
                 self.assertEqual(of_kind(rendered, "Ingress")["baton"]["spec"]["tls"][0]["secretName"], "baton-tls")
             # No label of ours in selectors of pods that are not ours.
@@ -118,14 +138,43 @@ class SchemaTest(unittest.TestCase):
                 self.assertIn("--router=baton-routers:9002", container["args"])
                 self.assertEqual(variables["BATON_INSECURE"], "false")
 
+    def check_keys(self, deployments):
+        for name, deployment in deployments.items():
+            pod = deployment["spec"]["template"]["spec"]
+            container = pod["containers"][0]
+            (mount,) = (m for m in container["volumeMounts"] if m["name"] == "keys")
+            (volume,) = (v for v in pod["volumes"] if v["name"] == "keys")
+            if name == "baton-router":
+                self.assertNotIn("--insecure=true", container["args"])
+                self.assertIn(f"--api-keys={mount['mountPath']}/keys", container["args"])
+            else:
+                self.assertIn({"name": "BATON_API_KEY_FILE", "value": f"{mount['mountPath']}/key"}, container["env"])
+            self.assertEqual(volume["secret"]["secretName"], "baton-keys" if name == "baton-router" else "baton-worker-key")
+
+    def check_tracing(self, rendered):
+        """Every process is told where its spans go, and may reach it: the network policies keep in what they do not name."""
+        for deployment in of_kind(rendered, "Deployment").values():
+            container = deployment["spec"]["template"]["spec"]["containers"][0]
+            self.assertIn({"name": "BATON_TRACE_OTLP", "value": "http://otel-collector.observability:4318"}, container["env"])
+        policies = of_kind(rendered, "NetworkPolicy")
+        self.assertEqual(len(policies), 2)
+        for name, policy in policies.items():
+            ports = {(peer["namespaceSelector"].get("matchLabels", {}).get("kubernetes.io/metadata.name"), port["port"])
+                     for rule in policy["spec"]["egress"] for peer in rule["to"] if "namespaceSelector" in peer for port in rule["ports"]}
+            self.assertEqual(ports, {("observability", 4318), (None, 53)}, name)
+
     def check_pods(self, rendered):
         for name, deployment in of_kind(rendered, "Deployment").items():
             pod = deployment["spec"]["template"]["spec"]
             container = pod["containers"][0]
-            variables = {entry["name"]: entry["value"].replace("/etc/baton/cluster-tls", support.certificates())
-                         for entry in container.get("env", []) if "value" in entry}
-            arguments = [argument.replace("$(POD_NAME)", "pod-1").replace("$(POD_IP)", "10.0.0.9") for argument in container["args"]
-                         if not argument.startswith("--model=")]
+            mounted = {"/etc/baton/cluster-tls": support.certificates(), "/etc/baton/keys": KEY_FILES, "$(POD_NAME)": "pod-1", "$(POD_IP)": "10.0.0.9"}
+
+            def here(text):
+                for path, real in mounted.items():
+                    text = text.replace(path, real)
+                return text
+            variables = {entry["name"]: here(entry["value"]) for entry in container.get("env", []) if "value" in entry}
+            arguments = [here(argument) for argument in container["args"] if not argument.startswith("--model=")]
             self.assertIsNone(programs.problem(container["command"][0], arguments, variables), name)
             self.assertTrue(pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"])
             self.assertEqual(container["securityContext"]["capabilities"]["drop"], ["ALL"])
