@@ -308,7 +308,7 @@ const WorkerInfo* Admission::Choose(internal::WorkerRole role, const RouteReques
   const std::vector<RouteCandidate> candidates = Candidates(role, request, group);
   if (candidates.empty()) return nullptr;
   const size_t chosen =
-      policy_->Choose({.role = role, .num_tokens = request.num_tokens, .candidates = candidates}, *view_, rng_);
+      policy_->Choose({.role = role, .num_tokens = request.num_tokens, .prefixes = request.prefixes.get(), .candidates = candidates}, *view_, rng_);
   return candidates[std::min(chosen, candidates.size() - 1)].worker;
 }
 

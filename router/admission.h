@@ -40,6 +40,7 @@ struct RouteRequest {
   int64_t num_tokens = 0;     // To prefill: prompt and what was emitted before. Prefill workers have to hold them.
   int64_t total_tokens = 0;   // And what may still come: the decode worker has to hold them. 0: num_tokens.
   bool needs_prefill = true;  // False: decode has nothing to wait for, whoever it is; no prefill worker's credit is asked for.
+  std::shared_ptr<const PromptPrefixes> prefixes;  // For the policy; null: not known.
   WorkerRef cached_on;        // This decode worker may have all of the prompt: asked alone while no prefill worker is free.
 };
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "baton/internal/registry.pb.h"
+#include "router/cached_prefixes.h"
 
 namespace baton {
 
@@ -43,6 +44,7 @@ struct WorkerInfo {
   bool paired = false;     // Its group has a usable worker of the other role (or needs none).
   std::string reason;      // Why not usable or not paired; empty when both.
   uint64_t load_sequence = 0;  // Reports received from this run.
+  std::shared_ptr<const CachedPrefixes> cached;  // Null: not known.
 
   bool ready() const { return usable && paired; }
   bool is_prefill() const { return identity.role() == internal::PREFILL; }

@@ -62,13 +62,25 @@ absl::Status Generation::PrepareLater(const ModelLimits& limits, PreparationPool
 
 void Generation::Prepare(const ModelLimits& limits) {
   auto self = shared_from_this();
-  strand_.Post([self, prepared = PrepareRequest(request_, core_->model, limits)]() mutable {
-    self->OnPrepared(std::move(prepared));
+  absl::StatusOr<PreparedRequest> prepared = PrepareRequest(request_, core_->model, limits);
+  std::shared_ptr<const PromptPrefixes> prefixes = prepared.ok() ? NamePromptPrefixes(prepared->tokens) : nullptr;
+  strand_.Post([self, prepared = std::move(prepared), prefixes = std::move(prefixes)]() mutable {
+    self->OnPrepared(std::move(prepared), std::move(prefixes));
   });
 }
 
-void Generation::OnPrepared(absl::StatusOr<PreparedRequest> prepared) {
+// In the caches of the model that serves now: while another one is brought in beside it, that one's hits are not seen.
+std::shared_ptr<const PromptPrefixes> Generation::NamePromptPrefixes(const std::vector<int32_t>& tokens) const {
+  if (core_->options.policy != "prefix_aware") return nullptr;
+  const auto view = core_->registry.View();
+  const WorkerInfo* model = view->Representative();
+  if (model == nullptr || tokens.size() < static_cast<size_t>(kTokensPerUnit)) return nullptr;
+  return std::make_shared<const PromptPrefixes>(NamePrefixes(model->identity.model_fingerprint(), request_.cache_salt(), tokens));
+}
+
+void Generation::OnPrepared(absl::StatusOr<PreparedRequest> prepared, std::shared_ptr<const PromptPrefixes> prefixes) {
   preparing_ = 0;
+  prefixes_ = std::move(prefixes);
   request_.clear_prompt();  // Megabytes, perhaps; what follows needs the tokens only.
   if (ended_) return;
   const MonotonicTime now = Clock::Real()->Now();

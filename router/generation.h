@@ -71,7 +71,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Begin(PreparationPool::Held held);
   absl::Status PrepareLater(const ModelLimits& limits, PreparationPool::Held held);
   void Prepare(const ModelLimits& limits);
-  void OnPrepared(absl::StatusOr<PreparedRequest> prepared);
+  void OnPrepared(absl::StatusOr<PreparedRequest> prepared, std::shared_ptr<const PromptPrefixes> prefixes);
+  std::shared_ptr<const PromptPrefixes> NamePromptPrefixes(const std::vector<int32_t>& tokens) const;
 
   // Feeds one event to a choice's flow and does what it asks for.
   void Drive(Choice& choice, const std::function<void(RequestFlow&, MonotonicTime, FlowActions*)>& event);
@@ -110,6 +111,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool first_token_seen_ = false;
   std::optional<MonotonicTime> last_progress_;  // When a choice last got tokens.
   std::optional<Hash128> prompt_key_;           // For landed_prompts.
+  std::shared_ptr<const PromptPrefixes> prefixes_;  // For the route policy.
   MonotonicTime armed_for_ = absl::InfiniteDuration();
   Timers::Id timer_ = 0;
 };

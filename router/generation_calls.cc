@@ -74,6 +74,7 @@ void Generation::Acquire(Choice& choice, uint64_t ticket) {
   RouteRequest request{.priority = request_.priority()};
   choice.flow.FillRouteRequest(&request);
   request.total_tokens = static_cast<int64_t>(prepared_.tokens.size()) + prepared_.sampling.max_tokens();
+  request.prefixes = prefixes_;
   if (prompt_key_ && choice.flow.emitted().empty()) request.cached_on = core_->landed_prompts.Find(*prompt_key_);
   auto self = shared_from_this();
   choice.tickets[ticket] = core_->dispatcher.Acquire(std::move(request), [self, &choice, ticket](absl::StatusOr<Route> route) {

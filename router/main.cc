@@ -40,7 +40,7 @@ ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; emp
 ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
 ABSL_FLAG(std::string, disaggregate, "always", 
           "Where prompts are prefilled: always (on prefill workers), never (on decode workers) or adaptive (where it is sooner).");
-ABSL_FLAG(std::string, policy, "least_loaded", "How workers are chosen: least_loaded or round_robin.");
+ABSL_FLAG(std::string, policy, "prefix_aware", "How workers are chosen: prefix_aware, least_loaded, power_of_two or round_robin.");
 ABSL_FLAG(int, max_queue, 1024, "Requests that may wait for a worker; more are refused.");
 ABSL_FLAG(absl::Duration, queue_timeout, absl::Seconds(30), "How long a request waits for a worker.");
 ABSL_FLAG(absl::Duration, landing_timeout, absl::Seconds(10), "For a decode worker to reserve blocks.");

@@ -56,6 +56,7 @@ grpc::ServerBidiReactor<internal::WorkerReport, internal::RouterReply>* Registry
     }
     const MonotonicTime now = Clock::Real()->Now();
     if (id != 0) {
+      if (report.has_cache()) registry_->ReportCache(id, report.cache());
       if (report.has_load() && !registry_->Report(id, report.load(), now)) {
         finish(absl::AbortedError("another run of this worker has registered"));
       }
@@ -66,11 +67,12 @@ grpc::ServerBidiReactor<internal::WorkerReport, internal::RouterReply>* Registry
       return finish(allowed);
     }
     if (!report.has_identity()) return finish(absl::InvalidArgumentError("the first report must be the worker's identity"));
-    const absl::StatusOr<uint64_t> connected = registry_->Connect(report.identity(), now, [this, session] {
+    const absl::StatusOr<uint64_t> connected = registry_->Connect(report.identity(), now, [this, session](internal::WorkerRole next) {
       internal::RouterReply reply;
       reply.set_router_id(router_id_);
       reply.set_incarnation(incarnation_);
-      reply.set_drain(true);
+      reply.set_drain(next == internal::ROLE_UNSPECIFIED);
+      reply.set_role(next);
       if (auto stream = session->stream.lock()) stream->Send(std::move(reply));
     });
     if (!connected.ok()) {

@@ -24,7 +24,7 @@ struct RouteCandidate {
 struct RouteQuery {
   internal::WorkerRole role = internal::DECODE;
   int64_t num_tokens = 0;              // Prompt and what was emitted before.
-  std::span<const int32_t> tokens;     // The same, where the caller has them; may be empty.
+  const PromptPrefixes* prefixes = nullptr;  // Of the prompt; null: not known.
   std::span<const RouteCandidate> candidates;  // At least one.
 };
 
@@ -39,6 +39,9 @@ class RoutePolicy {
 };
 
 // "least_loaded": decode by open sequences, prefill by open prompt tokens, ties by chance. "round_robin": in turn.
+// "power_of_two": the less loaded of two drawn by chance. "prefix_aware": prefill where the prompt tokens before it and those of its own
+// that are not cached are fewest; decode where most of it is cached, among those with at most one sequence, or a
+// quarter, more than the least loaded; then as least_loaded.
 //   INVALID_ARGUMENT  unknown name; the message lists the known ones.
 absl::StatusOr<std::unique_ptr<RoutePolicy>> CreateRoutePolicy(absl::string_view name);
 

@@ -30,11 +30,12 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   RouterCore* core = router->core_.get();
   router->api_ = std::make_unique<HttpApi>(core);
   router->generation_ = std::make_unique<GenerationService>(core);
+  router->operations_ = std::make_unique<OperationsService>(core);
   router->registry_ = std::make_unique<RegistryService>(core);
   const RpcServerOptions grpc_options = {.address = options.grpc_address,
                                          .max_message_bytes = MaxMessageBytes(options.core.max_request_bytes),
                                          .tls = options.grpc_tls};
-  std::vector<grpc::Service*> services = {router->generation_.get()};
+  std::vector<grpc::Service*> services = {router->generation_.get(), router->operations_.get()};
   if (options.registry_address.empty()) {
     services.push_back(router->registry_.get());
   } else {

@@ -13,6 +13,7 @@
 #include "common/rpc/server.h"
 #include "router/generation_service.h"
 #include "router/http_api.h"
+#include "router/operations_service.h"
 #include "router/registry_service.h"
 #include "router/router_core.h"
 
@@ -58,6 +59,7 @@ class Router {
   std::unique_ptr<RouterCore> core_;
   std::unique_ptr<HttpApi> api_;
   std::unique_ptr<GenerationService> generation_;
+  std::unique_ptr<OperationsService> operations_;
   std::unique_ptr<RegistryService> registry_;
   std::unique_ptr<StatusServer> status_;
   std::unique_ptr<HttpServer> http_;

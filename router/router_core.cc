@@ -80,6 +80,13 @@ void RouterCore::ExportGauges() {
       return static_cast<double>(std::count_if(view->workers.begin(), view->workers.end(),
                                                [&](const auto& w) { return w->ready() && w->identity.role() == role; }));
     });
+    add("baton_cached_prefixes", "Prefixes that workers of this role have said to have cached.", labels, [this, role] {
+      size_t known = 0;
+      for (const auto& worker : registry.View()->workers) {
+        if (worker->identity.role() == role && worker->cached != nullptr) known += worker->cached->size();
+      }
+      return static_cast<double>(known);
+    });
     add("baton_queue_blocked", "Requests that wait while the first of them waits for a worker of this role.", labels,
         [this, role] { return static_cast<double>(dispatcher.num_waiting_for(role)); });
   }

@@ -37,7 +37,7 @@ class Generation;
 
 struct RouterCoreOptions {
   Disaggregate disaggregate = Disaggregate::kAlways;
-  std::string policy = "least_loaded";
+  std::string policy = "prefix_aware";
   AdmissionOptions admission;  // Its `disaggregate` is set from the one above.
   FlowOptions flow;
   absl::Duration heartbeat = absl::Milliseconds(500);

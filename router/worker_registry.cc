@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/worker_registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +34,7 @@ WorkerRegistry::WorkerRegistry(const WorkerRegistryOptions& options) : options_(
 void WorkerRegistry::SetListener(Listener listener) { listener_ = std::move(listener); }
 
 absl::StatusOr<uint64_t> WorkerRegistry::Connect(const internal::WorkerIdentity& identity, MonotonicTime now,
-                                                 std::function<void()> drain) {
+                                                 Tell tell) {
   if (absl::Status status = CheckIdentity(identity); !status.ok()) return status;
   std::vector<std::pair<WorkerRef, std::string>> lost;
   uint64_t id = 0;
@@ -58,10 +59,10 @@ absl::StatusOr<uint64_t> WorkerRegistry::Connect(const internal::WorkerIdentity&
     session.info.ref = {identity.id(), identity.incarnation()};
     session.info.identity = identity;
     session.last_report = now;
-    session.drain = std::move(drain);
+    session.tell = std::move(tell);
     RebuildLocked();
   }
-  Tell(lost);
+  TellListener(lost);
   return id;
 }
 
@@ -79,8 +80,26 @@ bool WorkerRegistry::Report(uint64_t session, const internal::WorkerLoad& load, 
     it->second.last_report = now;
     RebuildLocked();
   }
-  Tell({});
+  TellListener({});
   return true;
+}
+
+void WorkerRegistry::ReportCache(uint64_t session, const internal::CacheUpdate& update) {
+  MutexLock lock(&mutex_);
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return;
+  WorkerInfo& info = it->second.info;
+  std::optional<uint64_t>& sequence = it->second.cache_sequence;
+  if (update.snapshot()) {
+    info.cached = CachedPrefixes::Of(update.added());
+  } else if (sequence && update.sequence() == *sequence + 1) {
+    info.cached = info.cached->With(update.added(), update.removed());
+  } else {  // Something was missed.
+    info.cached = nullptr;
+    sequence.reset();
+    return;
+  }
+  sequence = update.sequence();
 }
 
 void WorkerRegistry::Disconnect(uint64_t session) {
@@ -96,25 +115,57 @@ void WorkerRegistry::Disconnect(uint64_t session) {
     sessions_.erase(it);
     RebuildLocked();
   }
-  Tell(lost);
+  TellListener(lost);
+}
+
+absl::Status WorkerRegistry::UnknownLocked(const std::string& id) const {
+  std::vector<std::string> known;
+  for (const auto& [session_id, session] : sessions_) known.push_back(session.info.ref.id);
+  return absl::NotFoundError(absl::StrCat("no worker ", ReplaceInvalidUtf8(id), " is registered here; ",
+                                          known.empty() ? "none is" : absl::StrJoin(known, ", ")));
 }
 
 absl::Status WorkerRegistry::Drain(const std::string& id) const {
-  std::function<void()> drain;
-  std::vector<std::string> known;
+  Tell tell;
   {
     MutexLock lock(&mutex_);
     for (const auto& [session_id, session] : sessions_) {
-      if (session.info.ref.id == id) drain = session.drain;
-      known.push_back(session.info.ref.id);
+      if (session.info.ref.id == id) tell = session.tell;
     }
+    if (tell == nullptr) return UnknownLocked(id);
   }
-  if (drain != nullptr) {
-    drain();
-    return absl::OkStatus();
+  tell(internal::ROLE_UNSPECIFIED);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerRegistry::SetRole(const std::string& id, internal::WorkerRole role) {
+  if (role != internal::PREFILL && role != internal::DECODE) return absl::InvalidArgumentError("role is none of prefill, decode");
+  Tell tell;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& entry) { return entry.second.info.ref.id == id; });
+    if (found == sessions_.end() || found->second.tell == nullptr) return UnknownLocked(id);
+    Session& session = found->second;
+    const WorkerInfo& info = session.info;
+    if (info.identity.role() == role) return absl::OkStatus();
+    if (!info.identity.changes_role()) {
+      return absl::FailedPreconditionError(absl::StrCat("worker ", id, " (version ", info.identity.version(), ") cannot change its role: the program of a ",
+                                                        RoleName(role), " worker is not beside its own, or its release is too old"));
+    }
+    if (info.load.draining()) return absl::FailedPreconditionError(absl::StrCat("worker ", id, " is draining"));
+    std::vector<WorkerInfo> others;
+    for (const auto& [session_id, other] : sessions_) {
+      if (other.info.ref != info.ref && !other.changes_role) others.push_back(other.info);
+    }
+    const auto without = BuildClusterView(std::move(others), options_.view);
+    if (view_->ready && !without->ready) {
+      return absl::FailedPreconditionError(absl::StrCat("worker ", id, " is needed as it is; without it: ", without->reason));
+    }
+    session.changes_role = true;
+    tell = session.tell;
   }
-  return absl::NotFoundError(absl::StrCat("no worker ", ReplaceInvalidUtf8(id), " is registered here; ",
-                                          known.empty() ? "none is" : absl::StrJoin(known, ", ")));
+  tell(role);
+  return absl::OkStatus();
 }
 
 void WorkerRegistry::Tick(MonotonicTime now) {
@@ -140,7 +191,7 @@ void WorkerRegistry::Tick(MonotonicTime now) {
     if (changed) RebuildLocked();
     if (!changed && lost.empty()) return;
   }
-  Tell(lost);
+  TellListener(lost);
 }
 
 std::shared_ptr<const ClusterView> WorkerRegistry::View() const {
@@ -155,7 +206,7 @@ void WorkerRegistry::RebuildLocked() {
   view_ = BuildClusterView(std::move(workers), options_.view);
 }
 
-void WorkerRegistry::Tell(const std::vector<std::pair<WorkerRef, std::string>>& lost) const {
+void WorkerRegistry::TellListener(const std::vector<std::pair<WorkerRef, std::string>>& lost) const {
   // First the view without them, so that what is lost is not sent there again.
   if (listener_.on_change) listener_.on_change();
   if (listener_.on_lost) {

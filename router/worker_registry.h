@@ -42,6 +42,9 @@ class WorkerRegistry {
     std::function<void(const WorkerRef& worker, const std::string& reason)> on_lost;
   };
 
+  // Tells a worker to finish what runs and then end (ROLE_UNSPECIFIED), or come back in a role.
+  using Tell = std::function<void(internal::WorkerRole next)>;
+
   explicit WorkerRegistry(const WorkerRegistryOptions& options);
 
   // Once, before the first Connect.
@@ -51,15 +54,22 @@ class WorkerRegistry {
   // address, or silent.
   //   INVALID_ARGUMENT  id, incarnation, role, address, fingerprint or layout is missing.
   //   ALREADY_EXISTS    another live worker has this id; the message has both addresses.
-  // `drain`: tells the worker to finish and end; any thread, while the session lasts and a little longer.
-  absl::StatusOr<uint64_t> Connect(const internal::WorkerIdentity& identity, MonotonicTime now,
-                                   std::function<void()> drain = nullptr);
+  // `tell`: any thread, while the session lasts and a little longer.
+  absl::StatusOr<uint64_t> Connect(const internal::WorkerIdentity& identity, MonotonicTime now, Tell tell = nullptr);
   // False when the session was replaced: the stream has nothing more to say.
   bool Report(uint64_t session, const internal::WorkerLoad& load, MonotonicTime now);
+  // What has changed in a worker's prefix cache. Shows in the view with the next report.
+  void ReportCache(uint64_t session, const internal::CacheUpdate& update);
   void Disconnect(uint64_t session);
   // Tells a worker to finish what runs and end.
   //   NOT_FOUND  none of that id is here; the message has those that are.
   absl::Status Drain(const std::string& id) const;
+  // Tells a worker to finish what runs and come back as the other role. OK, and nothing is said, where it has `role`.
+  //   INVALID_ARGUMENT     `role` is none.
+  //   NOT_FOUND            as Drain.
+  //   FAILED_PRECONDITION  it cannot (see WorkerIdentity.changes_role), it drains already, or the cluster is ready and would not be
+  //                        without it.
+  absl::Status SetRole(const std::string& id, internal::WorkerRole role);
   // Finds silent workers. Call at least twice per heartbeat: a longer gap is taken for a pause of the router itself.
   void Tick(MonotonicTime now);
 
@@ -71,10 +81,13 @@ class WorkerRegistry {
     WorkerInfo info;
     MonotonicTime last_report;
     bool lost = false;  // Told so, and not heard since.
-    std::function<void()> drain;
+    Tell tell;
+    bool changes_role = false;  // Was told to: it is about to leave.
+    std::optional<uint64_t> cache_sequence;  // Of the last update that `info.cached` has; nothing before a snapshot.
   };
+  absl::Status UnknownLocked(const std::string& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RebuildLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(const std::vector<std::pair<WorkerRef, std::string>>& lost) const;
+  void TellListener(const std::vector<std::pair<WorkerRef, std::string>>& lost) const;
 
   const WorkerRegistryOptions options_;
   Listener listener_;

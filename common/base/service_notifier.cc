@@ -18,6 +18,7 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kMaxInterval = absl::Seconds(10);
+constexpr absl::Duration kRestart = absl::Minutes(10);  // As the units' TimeoutStartSec.
 
 // "STATUS=..." on one line: a line end would begin the next assignment.
 std::string StatusLine(absl::string_view status) {
@@ -37,6 +38,7 @@ ServiceNotifier::ServiceNotifier(const Environment& environment) {
   if (watched && (!absl::SimpleAtoi(*watched, &pid) || pid != getpid())) return;  // Another process is watched.
   if (absl::SimpleAtoi(environment("WATCHDOG_USEC").value_or(""), &usec) && usec > 0) {
     interval_ = std::min(kMaxInterval, absl::Microseconds(usec) / 2);
+    watchdog_usec_ = usec;
   }
 }
 
@@ -44,7 +46,14 @@ ServiceNotifier::~ServiceNotifier() {
   if (fd_ >= 0) close(fd_);
 }
 
-void ServiceNotifier::Started(absl::string_view status) { Send(absl::StrCat("READY=1\n", StatusLine(status))); }
+void ServiceNotifier::Started(absl::string_view status) {
+  const std::string watchdog = watchdog_usec_ > 0 ? absl::StrCat("WATCHDOG_USEC=", watchdog_usec_, "\n") : "";
+  Send(absl::StrCat("READY=1\n", watchdog, StatusLine(status)));
+}
+void ServiceNotifier::Restarting(absl::string_view status) {
+  const std::string watchdog = watchdog_usec_ > 0 ? absl::StrCat("WATCHDOG=1\nWATCHDOG_USEC=", absl::ToInt64Microseconds(kRestart), "\n") : "";
+  Send(absl::StrCat(watchdog, StatusLine(status)));
+}
 void ServiceNotifier::Alive(absl::string_view status) { Send(absl::StrCat("WATCHDOG=1\n", StatusLine(status))); }
 void ServiceNotifier::Stuck(absl::string_view status) { Send(StatusLine(status)); }
 void ServiceNotifier::Stopping(absl::string_view status) { Send(absl::StrCat("STOPPING=1\n", StatusLine(status))); }

@@ -2,6 +2,7 @@
 #ifndef BATON_COMMON_BASE_SERVICE_NOTIFIER_H_
 #define BATON_COMMON_BASE_SERVICE_NOTIFIER_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -30,6 +31,8 @@ class ServiceNotifier {
   void Alive(absl::string_view status);
   // Says what is wrong, without feeding the watchdog.
   void Stuck(absl::string_view status);
+  // The process finishes what runs and starts anew under the same id: the watchdog lets it for up to 10 minutes. Started sets it back.
+  void Restarting(absl::string_view status);
   // SIGTERM was taken.
   void Stopping(absl::string_view status);
 
@@ -38,6 +41,7 @@ class ServiceNotifier {
 
   std::string path_;  // A leading '@' is an abstract address.
   int fd_ = -1;
+  int64_t watchdog_usec_ = 0;  // Of the supervisor; 0: none.
   absl::Duration interval_ = absl::Hours(1);
 };
 

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 namespace baton {
 namespace {
@@ -12,6 +13,7 @@ sigset_t ShutdownSet() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGUSR1);
   return set;
 }
 
@@ -21,6 +23,7 @@ ShutdownSignals::ShutdownSignals() {
   const sigset_t set = ShutdownSet();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGUSR1, SIG_IGN);  // One that nobody has waited for ends nothing; while it is blocked it waits all the same.
 }
 
 ShutdownSignals::~ShutdownSignals() {
@@ -31,7 +34,11 @@ ShutdownSignals::~ShutdownSignals() {
 bool ShutdownSignals::Wait(absl::Duration timeout) {
   const sigset_t set = ShutdownSet();
   const timespec limit = absl::ToTimespec(timeout);
-  return sigtimedwait(&set, nullptr, &limit) > 0;
+  const int signal = sigtimedwait(&set, nullptr, &limit);
+  return signal == SIGINT || signal == SIGTERM;
 }
+
+// A signal of its own: one more SIGTERM could be taken for a supervisor's, and theirs be lost in it.
+void ShutdownSignals::Wake() { kill(getpid(), SIGUSR1); }
 
 }  // namespace baton

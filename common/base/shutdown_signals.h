@@ -6,8 +6,8 @@
 
 namespace baton {
 
-// Turns SIGINT and SIGTERM into something that main can wait for; SIGPIPE is ignored. One per process, made at the start of
-// main before other threads, which inherit the blocked mask.
+// Turns SIGINT and SIGTERM into something that main can wait for; SIGPIPE is ignored, SIGUSR1 is Wake's. One per process, made at
+// the start of main before other threads, which inherit the blocked mask.
 class ShutdownSignals {
  public:
   ShutdownSignals();
@@ -15,8 +15,11 @@ class ShutdownSignals {
   ShutdownSignals(const ShutdownSignals&) = delete;
   ShutdownSignals& operator=(const ShutdownSignals&) = delete;
 
-  // Waits at most `timeout` for the next of the two signals. True when one came (each is reported once).
+  // Waits at most `timeout` for the next of the two signals. True when one came (each is reported once); false when the time is up
+  // or somebody called Wake.
   bool Wait(absl::Duration timeout);
+  // Ends a Wait that runs, or the next one. Any thread.
+  void Wake();
 };
 
 }  // namespace baton

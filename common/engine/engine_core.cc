@@ -70,6 +70,15 @@ EngineStats EngineCore::Impl::stats() const {
   return stats;
 }
 
+std::vector<uint64_t> EngineCore::Impl::CachedPrefixes(int max_blocks) const {
+  const PrefixCache& cache = blocks_.prefix_cache();
+  std::vector<uint64_t> prefixes;
+  for (BlockId block = 0; block < std::min(max_blocks, pool_->num_blocks()); ++block) {
+    if (cache.Contains(block)) prefixes.push_back(cache.HashOf(block).low);
+  }
+  return prefixes;
+}
+
 void EngineCore::Impl::CheckInvariants() const {
   blocks_.CheckInvariants();
   int landing = 0, recompute = 0;
@@ -155,6 +164,7 @@ EngineStats EngineCore::stats() const { return impl_->stats(); }
 const Model& EngineCore::model() const { return impl_->model(); }
 KvPool* EngineCore::pool() const { return impl_->pool(); }
 int EngineCore::context_length() const { return impl_->context_length(); }
+std::vector<uint64_t> EngineCore::CachedPrefixes(int max_blocks) const { return impl_->CachedPrefixes(max_blocks); }
 void EngineCore::ClearPrefixCache() { impl_->blocks().ClearPrefixCache(); }
 void EngineCore::CheckInvariants() const { impl_->CheckInvariants(); }
 

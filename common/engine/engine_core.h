@@ -168,6 +168,8 @@ class EngineCore {
   const Model& model() const;
   KvPool* pool() const;
   int context_length() const;  // Most tokens of a sequence, prompt and generated.
+  // The low halves of the hashes of what the first `max_blocks` blocks of the pool hold for the prefix cache.
+  std::vector<uint64_t> CachedPrefixes(int max_blocks) const;
   void ClearPrefixCache();
   // CHECKs the blocks' and the sequences' bookkeeping against each other. O(blocks).
   void CheckInvariants() const;

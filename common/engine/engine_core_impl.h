@@ -37,6 +37,7 @@ class EngineCore::Impl {
   void CheckInvariants() const;
 
   BlockAllocator& blocks() { return blocks_; }
+  std::vector<uint64_t> CachedPrefixes(int max_blocks) const;
   const Model& model() const { return *model_; }
   KvPool* pool() const { return pool_; }
   int context_length() const { return context_length_; }

@@ -39,6 +39,11 @@ void LinkSender::Stop() {
   while (const std::optional<Command> command = commands_.TryPop()) {
     if (command->transfer != nullptr) End(*command->transfer, StoppedError());
   }
+  // The process may live on, as another program: then nothing else tells the peer that we write no more.
+  if (hello_due_) {
+    const absl::Status said = EnsureLink();
+    if (!said.ok()) BATON_LOG(DEBUG) << "at the end: " << said.message();
+  }
   CloseLink(options_.transfer_timeout);
 }
 

@@ -88,13 +88,17 @@ Tracer::Tracer(TracerOptions options, TraceCollector collector, int file, Metric
 }
 
 Tracer::~Tracer() {
+  Stop();
+  if (file_ >= 0) close(file_);
+}
+
+void Tracer::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     wake_.NotifyAll();
   }
   thread_.Join();
-  if (file_ >= 0) close(file_);
 }
 
 TraceContext Tracer::Begin(const std::optional<TraceContext>& from_client) const {
@@ -112,7 +116,7 @@ void Tracer::Record(Span span) {
     if (absl::IsInvalidArgument(span.status) || absl::IsNotFound(span.status)) span.status = absl::Status(span.status.code(), code);
   }
   MutexLock lock(&mutex_);
-  if (queue_.size() >= options_.max_queued) return dropped_->Increment();
+  if (stopping_ || queue_.size() >= options_.max_queued) return dropped_->Increment();
   queue_.push_back(std::move(span));
   if (queue_.size() == kMaxBatch) wake_.NotifyAll();
 }

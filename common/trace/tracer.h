@@ -46,8 +46,10 @@ class Tracer {
   // Without endpoint and file it hands contexts on and records nothing. `metrics` outlives it.
   //   UNAVAILABLE  the file cannot be opened; and codes of Validate.
   static absl::StatusOr<std::unique_ptr<Tracer>> Create(TracerOptions options, MetricRegistry* metrics);
-  // Writes what is queued; a collector that does not answer is waited for once.
-  ~Tracer();
+  ~Tracer();  // Stops.
+  // Writes what is queued; a collector that does not answer is waited for once. What is recorded afterwards is dropped.
+  // Idempotent, of one thread.
+  void Stop();
 
   // The span of a request that begins here: a child of what the client sent, or a new trace. One that is not recorded is what
   // the client sent, to be handed on as it came, or no span.

@@ -2,8 +2,10 @@
 #ifndef BATON_COMMON_WORKER_ROUTER_REGISTRATION_H_
 #define BATON_COMMON_WORKER_ROUTER_REGISTRATION_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,15 +19,20 @@ namespace baton {
 
 class RpcTls;
 
-// Keeps this worker registered with one router: a stream with the identity first, then a load report per heartbeat; opened
-// again whenever it breaks, after 100 ms to 1 s with jitter (a restarted router must not be stormed). Owns a thread.
+// Keeps this worker registered with one router: a stream with the identity first, then a load report per heartbeat, and what has
+// changed in its prefix cache; opened again whenever it breaks, after 100 ms to 1 s with jitter (a restarted router must not be
+// stormed). Owns a thread.
 class RouterRegistration {
  public:
   using LoadProvider = std::function<internal::WorkerLoad()>;
+  // What the prefix cache holds now; nothing when it cannot be said. On the registration's thread; may wait a moment.
+  using CacheProvider = std::function<std::optional<std::vector<uint64_t>>()>;
   struct Options {
     std::shared_ptr<const RpcTls> tls;  // Null: in the clear.
     std::string api_key_file;        // The key that the router wants, read at each registration; empty: none.
     std::function<void()> on_drain;  // The router says: finish and end. On a gRPC thread; must not block.
+    std::function<void(internal::WorkerRole)> on_role;  // Finish and come back as this. The same.
+    CacheProvider cached;            // Null: nothing is told of the cache.
   };
   RouterRegistration(std::string router_address, internal::WorkerIdentity identity, LoadProvider load, Options options);
   // Closes the stream, so that the router forgets the worker at once.

@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/event_stream.h"
+#include "common/worker/cache_announcement.h"
 #include "common/worker/router_registration.h"
 
 namespace baton {
@@ -96,6 +97,11 @@ void RouterRegistration::RunSession() {
   session->stream = Stream::Create({
       .on_message =
           [this, session](internal::RouterReply&& reply) {
+            if (reply.role() != internal::ROLE_UNSPECIFIED) {
+              BATON_LOG(INFO) << "router " << reply.router_id() << " says to become a "
+                              << (reply.role() == internal::PREFILL ? "prefill" : "decode") << " worker";
+              return options_.on_role(reply.role());
+            }
             if (reply.drain()) {
               BATON_LOG(INFO) << "router " << reply.router_id() << " says to drain";
               return options_.on_drain();
@@ -124,11 +130,20 @@ void RouterRegistration::RunSession() {
   internal::WorkerReport hello;
   *hello.mutable_identity() = identity_;
   session->stream->SendLast(std::move(hello));
+  CacheAnnouncement announcement;
   while (true) {
     internal::WorkerReport report;
     *report.mutable_load() = load_();
     // A router that does not read is as good as gone; its stream ends by keepalive.
     session->stream->Send(std::move(report));
+    if (auto cached = options_.cached ? options_.cached() : std::nullopt) {
+      if (std::optional<internal::CacheUpdate> update = announcement.Next(*std::move(cached))) {
+        internal::WorkerReport news;
+        *news.mutable_cache() = *std::move(update);
+        // What was not sent leaves a gap: from the beginning again.
+        if (!session->stream->Send(std::move(news))) announcement = CacheAnnouncement();
+      }
+    }
     MutexLock lock(&mutex_);
     session_ = session;
     const MonotonicTime next = Clock::Real()->Now() + session->heartbeat;

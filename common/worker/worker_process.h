@@ -26,7 +26,8 @@ struct WorkerServices {
 };
 
 // Serves until SIGINT or SIGTERM: gRPC services, status server, registration with every router; then drains: not ready at
-// once, no new work, waits for open calls up to --grace. A second signal ends at once. Returns the process's exit code.
+// once, no new work, waits for open calls up to --grace. A second signal ends at once. Returns the process's exit code. When a
+// router says to change the role, it drains the same way and the process becomes the other role's program (role_change.h).
 // Main thread; `signals` was made before any other thread.
 int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, ShutdownSignals* signals);
 

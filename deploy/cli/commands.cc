@@ -8,6 +8,7 @@
 #include "common/base/build_info.h"
 #include "deploy/cli/command.h"
 #include "deploy/cli/flags.h"
+#include "deploy/cli/role.h"
 #include "deploy/cli/scale.h"
 
 namespace baton::cli {
@@ -15,7 +16,7 @@ namespace {
 
 using CommandFactory = Command (*)();
 
-constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand, StatusCommand, DrainCommand, ScaleCommand,
+constexpr CommandFactory kCommands[] = {ServeCommand,    GenerateCommand, ChatCommand, StatusCommand, DrainCommand, ScaleCommand, RoleCommand,
                                         TokenizeCommand, TemplateCommand, LogitsCommand,
                                         BenchServeCommand, BenchKvCommand, DoctorCommand};
 

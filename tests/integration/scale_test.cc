@@ -48,7 +48,7 @@ bool Works(const LocalCluster& cluster, const std::string& id) {
 
 TEST(Scale, EachPoolFromOneToThreeAndBackUnderLoad) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, SmallCluster({"--prefill=1"}));
-  ClusterLoad load(cluster.get(), 4);
+  ClusterLoad load(cluster.get(), 8);
   const struct {
     std::string flags;
     std::vector<std::string> ids, fresh;

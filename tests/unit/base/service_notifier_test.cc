@@ -61,6 +61,18 @@ TEST(ServiceNotifierTest, SpeaksTheProtocol) {
   EXPECT_EQ(supervisor.Next(), "STOPPING=1\nSTATUS=draining");
 }
 
+TEST(ServiceNotifierTest, AWatchdogLeavesTimeForARestart) {
+  Supervisor supervisor;
+  ServiceNotifier notifier(Fake({{"NOTIFY_SOCKET", supervisor.name()}, {"WATCHDOG_USEC", "30000000"}}));
+  notifier.Restarting("becoming a decode worker");
+  EXPECT_EQ(supervisor.Next(), "WATCHDOG=1\nWATCHDOG_USEC=600000000\nSTATUS=becoming a decode worker");
+  notifier.Started("serves");
+  EXPECT_EQ(supervisor.Next(), "READY=1\nWATCHDOG_USEC=30000000\nSTATUS=serves");
+  ServiceNotifier unwatched(Fake({{"NOTIFY_SOCKET", supervisor.name()}}));
+  unwatched.Restarting("becoming a decode worker");
+  EXPECT_EQ(supervisor.Next(), "STATUS=becoming a decode worker");
+}
+
 TEST(ServiceNotifierTest, IntervalIsHalfOfTheWatchdog) {
   Supervisor supervisor;
   const std::string me = absl::StrCat(getpid());

@@ -337,6 +337,25 @@ TEST(EngineCore, RefusalsNameWhatIsWrong) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("only prefills")));
 }
 
+// By the names that routers give to the prompt's beginnings.
+TEST(EngineCore, NamesWhatItsPrefixCacheHolds) {
+  TestWorker worker(16, {});
+  EXPECT_TRUE(worker.core().CachedPrefixes(16).empty());
+  SequenceSpec spec = MakeSpec(RandomTokens(3 * kBlockSize + 5, 1), 1);
+  spec.cache_key.cache_salt = "s";
+  std::set<uint64_t> expected;
+  for (const Hash128& hash : HashChain(spec.cache_key, spec.tokens)) expected.insert(hash.low);
+  ASSERT_EQ(expected.size(), 3u);
+  Heard heard;
+  ASSERT_THAT(worker.Generate(1, spec, &heard), IsOk());
+  worker.RunUntilIdle();
+  const std::vector<uint64_t> cached = worker.core().CachedPrefixes(16);
+  EXPECT_EQ(std::set<uint64_t>(cached.begin(), cached.end()), expected);
+  EXPECT_TRUE(worker.core().CachedPrefixes(0).empty());
+  worker.core().ClearPrefixCache();
+  EXPECT_TRUE(worker.core().CachedPrefixes(16).empty());
+}
+
 TEST(EngineCore, OptionsAreChecked) {
   TestWorker worker(4, {});
   ManualClock clock;
