@@ -75,6 +75,7 @@ void DecodeCall::Start(EngineCore& core, const internal::DecodeStart& start, Seq
   }
   landing_ = *std::move(landing);
   trace_.Begin(transfer_, request_id_, landing_.num_cached_tokens);
+  cached_tokens_.assign(start.tokens().begin(), start.tokens().begin() + landing_.num_cached_tokens);
   service_->calls_[transfer_] = shared_from_this();
   Execute(core, handoff_.Start(landing_.complete(), start.prefill_locally()));
 }
@@ -93,6 +94,8 @@ void DecodeCall::Handle(EngineCore& core, const internal::DecodeRequest& request
       const bool newer = handoff_.state() == DecodeHandoff::State::kLanding && attempt > handoff_.attempt();
       return Execute(core, handoff_.OnPrefillLocally(attempt, newer && CloseZone()));
     }
+    case Message::kSendHistory:
+      return SendHistory(core, request.send_history());
     case Message::kStop:
       return Execute(core, handoff_.OnStop(CloseZone()));
     default:
@@ -211,7 +214,10 @@ void DecodeCall::Execute(EngineCore& core, const DecodeHandoff::Actions& actions
     if (!ended && handoff_.state() == DecodeHandoff::State::kEnded) break;
     Do(core, action);
   }
-  if (handoff_.state() != DecodeHandoff::State::kLanding) timeout_.reset();
+  if (handoff_.state() != DecodeHandoff::State::kLanding) {
+    timeout_.reset();
+    history_.Cancel();
+  }
   EndIfSettled();
 }
 
@@ -274,6 +280,7 @@ void DecodeCall::Do(EngineCore& core, const DecodeHandoff::Action& action) {
 
 void DecodeCall::OpenZone(int attempt) {
   auto self = shared_from_this();
+  history_.Cancel();  // An older attempt's.
   LandingZoneOptions options;
   options.transfer = transfer_;
   options.attempt = attempt;
@@ -328,40 +335,9 @@ void DecodeCall::CountTransfer(const char* result, int64_t bytes) {
 
 void DecodeCall::ArmTimeout(int attempt) {
   auto self = shared_from_this();
-  timeout_ = std::make_unique<grpc::Alarm>();
-  timeout_->Set(absl::ToChronoTime(absl::Now() + runtime_->options().transfer_timeout), [self, attempt](bool fired) {
-    if (!fired) return;
+  timeout_ = std::make_unique<OneShotTimer>(runtime_->options().transfer_timeout, [self, attempt] {
     self->runtime_->engine()->Post([self, attempt](EngineCore& core) { self->OnTimeout(core, attempt); });
   });
-}
-
-void DecodeCall::SendLanding(int attempt) {
-  internal::DecodeEvent event;
-  internal::LandingEvent* landing = event.mutable_landing();
-  landing->set_attempt(attempt);
-  landing->set_incarnation(runtime_->incarnation());
-  landing->set_first_missing_token(landing_.num_cached_tokens);
-  for (const TransportOffer& offer : service_->OffersWithout(corrupt_)) {
-    landing->add_transports(TransportName(offer.kind));
-    if (offer.kind == TransportKind::kGrpc) landing->set_kv_address(offer.address);
-    *landing->add_kv_endpoints() = ToProto(offer);
-  }
-  stream_->SendLast(std::move(event));
-}
-
-void DecodeCall::SendLanded(int attempt) {
-  trace_.Landed(attempt);
-  internal::DecodeEvent event;
-  internal::LandedEvent* landed = event.mutable_landed();
-  landed->set_attempt(attempt);
-  landed->set_cached_tokens(landing_.num_cached_tokens);
-  landed->set_kv_bytes(stats_.payload_bytes);
-  landed->set_transport(transport_);
-  landed->set_receive_ms(stats_.receive_ms);
-  landed->set_local_prefill_ms(local_prefill_ms_);
-  landed->set_prefill_numerics(stats_.numerics);
-  landed->set_knows_formats(true);
-  stream_->SendLast(std::move(event));
 }
 
 void DecodeCall::SendLast(internal::DecodeEvent event) {

@@ -11,9 +11,10 @@
 
 #include "common/kv_transfer/decode_handoff.h"
 #include "common/rpc/event_stream.h"
+#include "common/rpc/one_shot_timer.h"
 #include "decode_worker/decode_service.h"
 #include "decode_worker/decode_trace.h"
-#include "grpcpp/alarm.h"
+#include "decode_worker/history_sender.h"
 
 namespace baton {
 
@@ -25,7 +26,7 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
 
   // `caller`: the span that the call is made for.
   DecodeCall(DecodeService* service, const std::optional<TraceContext>& caller)
-      : service_(service), runtime_(service->runtime_), trace_(runtime_->tracer(), caller) {}
+      : service_(service), runtime_(service->runtime_), history_(service->runtime_, &service->links_), trace_(runtime_->tracer(), caller) {}
   Stream* Open();
 
   // Engine thread: what the KV link reports.
@@ -61,6 +62,8 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   void ArmTimeout(int attempt);
   void SendLanding(int attempt);
   void SendLanded(int attempt);
+  absl::Status CheckSendHistory(const internal::SendHistory& request) const;
+  void SendHistory(EngineCore& core, const internal::SendHistory& request);
   void SendLast(internal::DecodeEvent event);
   void EndIfSettled();
 
@@ -76,6 +79,8 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   std::string request_id_;
   Landing landing_;
   uint64_t token_hash_ = 0;
+  std::vector<int32_t> cached_tokens_;  // Those that the landing found in the prefix cache.
+  HistorySender history_;
   int num_choices_ = 1;
   int choices_finished_ = 0;
   std::shared_ptr<LandingZone> zone_;
@@ -89,7 +94,7 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   std::optional<TransportKind> writing_;    // By which the current attempt is being sent.
   std::set<TransportKind> corrupt_;         // Over which an attempt of this transfer did not verify.
   std::string transport_;                   // That brought the KV; empty when nothing crossed.
-  std::unique_ptr<grpc::Alarm> timeout_;
+  std::unique_ptr<OneShotTimer> timeout_;
   LandingStats stats_;
   MonotonicTime local_begin_ = absl::ZeroDuration();
   double local_prefill_ms_ = 0;

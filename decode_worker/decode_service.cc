@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/trace_metadata.h"
+#include "common/worker/worker_links.h"
 #include "decode_worker/decode_call_service.h"
 #include "decode_worker/wire.h"
 
@@ -21,12 +21,6 @@ constexpr absl::Duration kDistrust = absl::Seconds(30);
 // Of the pool, what one peer's writers may hold in quarantine before they are given no more grants to write by themselves.
 constexpr int kQuarantineShare = 8;
 
-// The gRPC server's host; it has refused what is no address.
-std::string ListenHost(const std::string& listen) {
-  const auto parsed = ParseHostPort(listen);
-  return parsed.ok() ? parsed->host : "127.0.0.1";
-}
-
 }  // namespace
 
 DecodeService::DecodeService(WorkerRuntime* runtime)
@@ -34,8 +28,9 @@ DecodeService::DecodeService(WorkerRuntime* runtime)
       grammars_(runtime->tokenizer().answer_tokens, runtime->tokenizer().first_token_loses_spaces),
       receivers_({.receiver = {runtime->id(), runtime->incarnation(), runtime->compatibility(), runtime->pool()},
                   .kinds = runtime->options().transports,
-                  .listen_host = ListenHost(runtime->options().listen)},
-                 &directory_, ReceiverEvents()) {}
+                  .listen_host = runtime->listen_host()},
+                 &directory_, ReceiverEvents()),
+      links_(WorkerLinksOptions(runtime), Clock::Real()) {}
 
 DecodeService::~DecodeService() = default;
 

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "baton/internal/decode.grpc.pb.h"
 #include "common/kv_transfer/landing_zone.h"
+#include "common/kv_transfer/transports/kv_links.h"
 #include "common/kv_transfer/transports/kv_receiver_set.h"
 #include "common/worker/worker_runtime.h"
 #include "decode_worker/grammar_cache.h"
@@ -35,8 +36,11 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   // Opens the KV links. `address` is where others reach this worker's gRPC server. Once, before the first call.
   //   UNAVAILABLE  no transport could be started.
   absl::Status StartReceivers(const std::string& address);
-  // Closes them; after the server, before the engine stops.
-  void StopReceivers() { receivers_.Stop(); }
+  // Closes them, and those to prefill workers; after the server, before the engine stops.
+  void StopReceivers() {
+    links_.Stop();
+    receivers_.Stop();
+  }
   // Served beside this one; null when gRPC is not among the transports.
   grpc::Service* kv_link_service() { return receivers_.grpc_service(); }
 
@@ -71,6 +75,7 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   GrammarCache grammars_;
   LandingDirectory directory_;
   KvReceiverSet receivers_;
+  KvLinks links_;  // To prefill workers, for what is cached here.
   std::map<TransportKind, MonotonicTime> distrusted_until_;  // Engine thread only, as is the next.
   absl::flat_hash_map<PeerId, int> quarantined_blocks_;      // By the one-sided writer that may write to them still.
   std::atomic<int> num_open_calls_{0};

@@ -30,8 +30,13 @@ int main(int argc, char** argv) {
   baton::PrefillService service(runtime->get());
   baton::WorkerServices services;
   services.services = {&service};
+  if (service.kv_link_service() != nullptr) services.services.push_back(service.kv_link_service());
+  services.on_address = [&service](const std::string& address) {
+    service.StartReceivers(address);
+    return absl::OkStatus();
+  };
   services.add_load = [&service](baton::internal::WorkerLoad* load) { service.AddLinks(load); };
   services.num_open_calls = [&service] { return service.num_open_calls(); };
-  services.on_stop = [&service] { service.StopSenders(); };
+  services.on_stop = [&service] { service.StopLinks(); };
   return baton::RunWorkerProcess(runtime->get(), services, &signals);
 }

@@ -16,6 +16,10 @@
 namespace baton {
 namespace {
 
+CacheKey KeyOf(const WorkerRuntime& runtime, const internal::PrefillStart& start) {
+  return {runtime.model().fingerprint(), "", start.cache_salt()};
+}
+
 // The router gave the attempt up, or decode goes on to another one: nothing failed on the way.
 const char* ResultOf(const absl::Status& sent) {
   if (sent.ok()) return "ok";
@@ -39,6 +43,13 @@ void PrefillCall::OnMessage(internal::PrefillRequest&& request) {
   auto self = shared_from_this();
   if (request.has_cancel()) {
     runtime_->engine()->Post([self](EngineCore& core) { self->Cancel(core, absl::CancelledError("router cancelled")); });
+    return;
+  }
+  if (request.has_history_failed()) {
+    const absl::Status why = FromErrorProto(request.history_failed());
+    runtime_->engine()->Post([self, why](EngineCore& core) {
+      if (self->pull_ != nullptr) self->pull_->Stop(core, why);
+    });
     return;
   }
   absl::Status status = request.has_start() ? CheckStart(request.start())
@@ -84,11 +95,35 @@ void PrefillCall::Start(EngineCore& core, internal::PrefillStart start) {
     ended_ = true;
     return Answer(status);
   }
+  auto self = shared_from_this();
+  pull_ = service_->StartPull(core, start_, KeyOf(*runtime_, start_),
+                              [self](EngineCore& c, const HistoryPull::Result& result) { self->OnPulled(c, result); });
+  if (pull_ == nullptr) return Compute(core);
+  SendWantsHistory();
+}
 
+void PrefillCall::SendWantsHistory() {
+  internal::PrefillEvent event;
+  internal::WantsHistory* wanted = event.mutable_history();
+  wanted->set_first_token(pull_->first_token());
+  wanted->set_num_tokens(pull_->num_tokens());
+  wanted->set_worker(runtime_->id());
+  wanted->set_incarnation(runtime_->incarnation());
+  for (const TransportOffer& offer : service_->receivers_.offers()) *wanted->add_kv_endpoints() = ToProto(offer);
+  stream_->SendLast(std::move(event));
+}
+
+void PrefillCall::OnPulled(EngineCore& core, const HistoryPull::Result& result) {
+  if (result.status.ok()) history_tokens_ = pull_->num_tokens() - pull_->first_token();
+  pull_ = nullptr;
+  if (!ended_) Compute(core);
+}
+
+void PrefillCall::Compute(EngineCore& core) {
   SequenceSpec spec;
   spec.tokens.assign(start_.tokens().begin(), start_.tokens().end());
   spec.num_prompt_tokens = start_.tokens_size();
-  spec.cache_key = {runtime_->model().fingerprint(), "", start_.cache_salt()};
+  spec.cache_key = KeyOf(*runtime_, start_);
   spec.priority = std::clamp(start_.priority(), -kMaxPriority, kMaxPriority);
   auto self = shared_from_this();
   EngineCore* engine_core = &core;
@@ -161,6 +196,7 @@ void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const Sen
     // The link failed while the prompt is still being computed: nobody can take the rest.
     ended_ = true;
     core.Cancel(id_);
+    if (pull_ != nullptr) pull_->Stop(core, absl::CancelledError("the attempt has ended"));
   }
   if (!status.ok()) return Answer(failure_.ok() ? status : failure_);
   runtime_->ObservePrefill(first_progress_ - received_, absl::Milliseconds(stats.tail_ms));
@@ -173,6 +209,7 @@ void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const Sen
   done->set_computed_tokens(start_.tokens_size() - 1 - cached_tokens_);
   done->set_kv_bytes(stats.payload_bytes);
   done->set_transport(transport);
+  done->set_history_tokens(std::min(history_tokens_, cached_tokens_));
   if (answered_) return;
   answered_ = true;
   RecordTrace(absl::OkStatus());
@@ -186,6 +223,7 @@ void PrefillCall::Cancel(EngineCore& core, const absl::Status& why) {
   if (!ended_) {
     ended_ = true;
     core.Cancel(id_);
+    if (pull_ != nullptr) pull_->Stop(core, absl::CancelledError("the attempt has ended"));
   }
   failure_ = why;
   if (transfer_ == nullptr) return Answer(why);

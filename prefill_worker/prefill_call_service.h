@@ -14,7 +14,8 @@
 
 namespace baton {
 
-// One Prefill call: computes a prompt on the engine and pushes its KV to the decode worker while it is being computed.
+// One Prefill call: computes a prompt on the engine and pushes its KV to the decode worker while it is being computed. What decode
+// has of the prompt and this worker has not, it may have sent first: the prompt then finds it in the prefix cache.
 //
 // Three parties: the router's stream (gRPC threads), the engine thread, and the sender's thread. The call's state belongs to
 // the engine thread; the others post to it. It ends when both engine and sender are done with the blocks, and answers Done
@@ -36,6 +37,9 @@ class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
 
   // Engine thread.
   void Start(EngineCore& core, internal::PrefillStart start);
+  void OnPulled(EngineCore& core, const HistoryPull::Result& result);
+  void Compute(EngineCore& core);
+  void SendWantsHistory();
   void OnProgress(EngineCore& core, const PrefillProgress& progress);
   void OnPrefilled(EngineCore& core, const absl::Status& status);
   void OnSent(EngineCore& core, const absl::Status& status, const SendStats& stats);
@@ -57,6 +61,8 @@ class PrefillCall : public std::enable_shared_from_this<PrefillCall> {
   KvPeer peer_;
   std::shared_ptr<KvSender> sender_;
   std::shared_ptr<KvSender::Transfer> transfer_;
+  std::shared_ptr<HistoryPull> pull_;  // While it is under way.
+  int history_tokens_ = 0;
   std::vector<BlockId> blocks_;  // Retained while the sender may read them; empty before the first piece.
   bool ended_ = false;           // The sequence is no longer the engine's.
   bool sent_ = false;            // The sender is done, whatever became of it.

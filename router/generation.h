@@ -82,6 +82,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void OnDecodeMessage(Choice& choice, int stream, internal::DecodeEvent event);
   void OpenPrefill(Choice& choice, const FlowAction& action);
   void SendToDecode(Choice& choice, const FlowAction& action);
+  void SendToPrefill(Choice& choice, const FlowAction& action);
   void Emit(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
   void OnChoiceEnd(Choice& choice, const absl::Status& status, MonotonicTime now);
   void ArmTimer();

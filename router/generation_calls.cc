@@ -41,17 +41,14 @@ void Generation::Apply(Choice& choice, FlowAction action, MonotonicTime now, Flo
       return OpenDecode(choice, action);
     case FlowAction::Kind::kSendAttempt:
     case FlowAction::Kind::kSendPrefillLocally:
+    case FlowAction::Kind::kSendHistory:
     case FlowAction::Kind::kSendStop:
       return SendToDecode(choice, action);
     case FlowAction::Kind::kOpenPrefill:
       return OpenPrefill(choice, action);
     case FlowAction::Kind::kCancelPrefill:
-      if (auto it = choice.prefill.find({action.stream, action.attempt}); it != choice.prefill.end()) {
-        internal::PrefillRequest cancel;
-        cancel.mutable_cancel();
-        it->second->SendLast(std::move(cancel));
-      }
-      return;
+    case FlowAction::Kind::kSendHistoryFailed:
+      return SendToPrefill(choice, action);
     case FlowAction::Kind::kAbandonDecode:
       if (auto it = choice.decode.find(action.stream); it != choice.decode.end()) it->second->Cancel();
       return;
@@ -188,6 +185,7 @@ void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {
   start->set_priority(choice.flow.emitted().empty() ? request_.priority() : kMaxPriority);
   *start->mutable_transports() = action.landing.transports();
   *start->mutable_kv_endpoints() = action.landing.kv_endpoints();
+  start->set_sends_history(action.landing.sends_history());
   start->set_request_id(id_);
   call->Send(std::move(request));
 }
@@ -200,8 +198,28 @@ void Generation::SendToDecode(Choice& choice, const FlowAction& action) {
     request.mutable_stop();
   } else if (action.kind == FlowAction::Kind::kSendAttempt) {
     request.mutable_attempt()->set_attempt(action.attempt);
+  } else if (action.kind == FlowAction::Kind::kSendHistory) {
+    internal::SendHistory* const send = request.mutable_send_history();
+    send->set_attempt(action.attempt);
+    send->set_first_token(action.wants.first_token());
+    send->set_num_tokens(action.wants.num_tokens());
+    send->set_worker(action.wants.worker());
+    send->set_incarnation(action.wants.incarnation());
+    *send->mutable_kv_endpoints() = action.wants.kv_endpoints();
   } else {
     request.mutable_prefill_locally()->set_attempt(action.attempt);
+  }
+  it->second->SendLast(std::move(request));
+}
+
+void Generation::SendToPrefill(Choice& choice, const FlowAction& action) {
+  auto it = choice.prefill.find({action.stream, action.attempt});
+  if (it == choice.prefill.end()) return;
+  internal::PrefillRequest request;
+  if (action.kind == FlowAction::Kind::kCancelPrefill) {
+    request.mutable_cancel();
+  } else {
+    *request.mutable_history_failed() = ToErrorProto(action.status);
   }
   it->second->SendLast(std::move(request));
 }

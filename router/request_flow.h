@@ -46,9 +46,11 @@ struct FlowAction {
     kOpenDecode,        // Open the Decode stream at `worker` and send Start{prompt, emitted()}, prefill_locally as said.
     kSendAttempt,       // On the Decode stream.
     kSendPrefillLocally,
+    kSendHistory,       // On the Decode stream: what the Prefill call of (stream, attempt) `wants`.
     kSendStop,
     kOpenPrefill,       // Open a Prefill call at `worker` and send Start with `landing`.
     kCancelPrefill,     // By message.
+    kSendHistoryFailed,  // To that Prefill call: `status` says why.
     kAbandonDecode,     // Cut the call: its worker is lost, or does not answer.
     kAbandonPrefill,
     kRelease,           // A credit of `worker`; `refused`: it would not or could not take the call.
@@ -65,6 +67,7 @@ struct FlowAction {
   bool prefill_locally = false;
   bool refused = false;
   internal::LandingEvent landing;
+  internal::WantsHistory wants;
   std::vector<internal::GeneratedToken> tokens;
   std::string detail;
   absl::Status status;
@@ -130,6 +133,7 @@ class RequestFlow {
     int attempts = 0;    // Landings and local prefills asked for, over all streams.
     int recoveries = 0;  // Times the request went on elsewhere after something was lost.
     int cached_tokens = 0;
+    int history_tokens = 0;  // Among them: the prefill worker had them sent by the decode worker.
   };
   const Summary& summary() const { return summary_; }
 

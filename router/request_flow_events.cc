@@ -86,6 +86,14 @@ void RequestFlow::OnDecodeEvent(int stream, internal::DecodeEvent event, Monoton
       CloseDecode(stream, /*refused=*/true, actions);
       if (current) OnRefused(worker, ErrorStatus(event.refused()), now, actions);
       return;
+    case internal::DecodeEvent::kHistoryFailed:
+      // The attempt goes on: prefill computes that part too.
+      if (!IsCurrentAttempt(stream, event.history_failed().attempt()) || !prefill_open(stream, attempt_)) return;
+      actions->push_back({.kind = FlowAction::Kind::kSendHistoryFailed,
+                          .stream = stream,
+                          .attempt = attempt_,
+                          .status = ErrorStatus(event.history_failed().error())});
+      return;
     case internal::DecodeEvent::kStopped:
       CloseDecode(stream, /*refused=*/false, actions);
       if (current) OnRefused(worker, absl::UnavailableError("stopped by the worker"), now, actions);
@@ -115,6 +123,12 @@ void RequestFlow::OnPrefillEvent(int stream, int attempt, const internal::Prefil
   if (event.has_done()) {
     ClosePrefill(stream, attempt, /*refused=*/false, actions);
     if (IsCurrent(stream)) OnPrefillDone(worker, event.done(), attempt, now, actions);
+    return;
+  }
+  if (event.has_history()) {
+    // Of an attempt that is not current any more it has a timer of its own, and is being cancelled.
+    if (!IsCurrentAttempt(stream, attempt)) return;
+    actions->push_back({.kind = FlowAction::Kind::kSendHistory, .stream = stream, .attempt = attempt, .wants = event.history()});
     return;
   }
   if (!event.has_failed()) return;
@@ -213,6 +227,7 @@ void RequestFlow::OnPrefillDone(const WorkerRef& worker, const internal::Prefill
   done_attempt_ = attempt;
   done_worker_ = worker.id;
   done_cached_tokens_ = done.cached_tokens();
+  if (!counted_cached_) summary_.history_tokens = std::clamp<int>(done.history_tokens(), 0, static_cast<int>(num_prompt_tokens_));
   if (landed) CountCached(done_cached_tokens_);
   if (summary_.transport.empty()) summary_.transport = done.transport();
   if (timed_ && landed) {

@@ -41,6 +41,7 @@ void LogRequest(const RequestOutcome& outcome) {
     record.Add("cached_tokens", summary->cached_tokens).Add("prefill", summary->prefill_worker).Add("decode", summary->decode_worker);
     record.Add("route", summary->reason).Add("transport", summary->transport).Add("kv_bytes", summary->kv_bytes);
     record.Add("attempts", summary->attempts).Add("recoveries", summary->recoveries);
+    record.Add("history_tokens", summary->history_tokens);
   }
   if (!outcome.status.ok() && !IsClients(outcome.status)) record.Add("error", outcome.status.message());
   record.Write(__FILE__, __LINE__);

@@ -147,6 +147,32 @@ int EngineCore::NumCachedTokensOf(SequenceId id) const {
   return request == nullptr ? 0 : request->num_cached;
 }
 
+int EngineCore::NumCached(const CacheKey& key, std::span<const int32_t> tokens) {
+  BlockAllocator& blocks = impl_->blocks();
+  const std::vector<BlockId> cached = blocks.MatchPrefix(key, tokens, static_cast<int>(tokens.size()));
+  blocks.UnrefAll(cached);
+  return static_cast<int>(cached.size()) * blocks.block_size();
+}
+
+absl::StatusOr<Landing> EngineCore::ReservePrefix(const CacheKey& key, std::span<const int32_t> tokens) {
+  BlockAllocator& blocks = impl_->blocks();
+  const int num_blocks = static_cast<int>(tokens.size()) / blocks.block_size();
+  Landing landing{.num_tokens = num_blocks * blocks.block_size()};
+  landing.blocks = blocks.MatchPrefix(key, tokens, landing.num_tokens);
+  landing.num_cached_tokens = static_cast<int>(landing.blocks.size()) * blocks.block_size();
+  const auto fresh = blocks.Allocate(num_blocks - static_cast<int>(landing.blocks.size()));
+  if (!fresh.ok()) {
+    blocks.UnrefAll(landing.blocks);
+    return fresh.status();
+  }
+  landing.blocks.insert(landing.blocks.end(), fresh->begin(), fresh->end());
+  return landing;
+}
+
+void EngineCore::CachePrefix(const CacheKey& key, std::span<const int32_t> tokens, std::span<const BlockId> blocks) {
+  impl_->blocks().InsertPrefix(key, tokens, blocks);
+}
+
 void EngineCore::Finish(SequenceId id) { impl_->Cancel(id); }
 void EngineCore::Cancel(SequenceId id) { impl_->Cancel(id); }
 std::vector<BlockId> EngineCore::CancelQuarantined(SequenceId id) { return impl_->CancelQuarantined(id); }

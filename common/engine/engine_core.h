@@ -148,6 +148,16 @@ class EngineCore {
   // The prefill role's owner is done with the blocks (sent or given up). The same as Cancel.
   void Finish(SequenceId id);
 
+  // ---- The beginning of a prompt that another worker brings, before a sequence needs it. Whole blocks of `tokens` only.
+  // Of them, how many tokens the prefix cache has.
+  int NumCached(const CacheKey& key, std::span<const int32_t> tokens);
+  // Blocks for them, the cached ones first, with a reference of the caller's on each (ReleaseBlocks). The others may be written
+  // to until then, and belong to no sequence: who holds them waits for no further blocks.
+  //   RESOURCE_EXHAUSTED  no blocks.
+  absl::StatusOr<Landing> ReservePrefix(const CacheKey& key, std::span<const int32_t> tokens);
+  // All of them are in `blocks`, verified: found from now on, in these blocks or in others that have the same tokens already.
+  void CachePrefix(const CacheKey& key, std::span<const int32_t> tokens, std::span<const BlockId> blocks);
+
   // ---- Both.
   // Ends a sequence at any state; its blocks go to the cache (whole, computed ones) or the free list at once. What a paused
   // pass may still write or read stays referenced until the pass has ended or has no live row left. Unknown ids are

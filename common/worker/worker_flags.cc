@@ -37,6 +37,8 @@ ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the mo
 ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16 or f32.");
 ABSL_FLAG(int, block_size, 16, "Tokens per KV block, a multiple of 16.");
 ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts that begin alike.");
+ABSL_FLAG(std::string, pull_history, "auto", "Whether a prefill worker has the beginning of a prompt sent by the decode worker that has it cached: auto "
+          "(when that is sooner than computing it), always or never.");
 
 ABSL_FLAG(std::string, device, "auto", "auto (a GPU where one can serve, else the CPU), cpu, cuda, or reference (plain fp32, slow).");
 ABSL_FLAG(std::string, cuda_driver, "libcuda.so.1", "Library of the CUDA driver, by file name or path.");
@@ -75,6 +77,13 @@ absl::StatusOr<KvDtype> ParseKvDtype(const std::string& name) {
     if (name == KvDtypeName(dtype)) return dtype;
   }
   return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", name, " is none of f16, bf16, f32"));
+}
+
+absl::StatusOr<PullHistory> ParsePullHistory(const std::string& name) {
+  if (name == "auto") return PullHistory::kAuto;
+  if (name == "always") return PullHistory::kAlways;
+  if (name == "never") return PullHistory::kNever;
+  return absl::InvalidArgumentError(absl::StrCat("--pull-history ", name, " is none of auto, always, never"));
 }
 
 absl::Status CheckRange(const char* flag, int value, int low, int high) {
@@ -144,7 +153,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
       {"Model", {"model", "served_model_name", "cache_dir", "cache_size"}},
       {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport", "insecure"}},
       {"TLS", tls},
-      {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache"}},
+      {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache", "pull_history"}},
       {"Compute", {"device", "cuda_driver", "cublas_lt", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
@@ -197,6 +206,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.max_context = absl::GetFlag(FLAGS_max_context);
   BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv_dtype)));
   options.block_size = absl::GetFlag(FLAGS_block_size);
+  BATON_ASSIGN_OR_RETURN(options.pull_history, ParsePullHistory(absl::GetFlag(FLAGS_pull_history)));
   options.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);
   options.grace = absl::GetFlag(FLAGS_grace);
   BATON_ASSIGN_OR_RETURN(options.trace, TracerOptionsFromFlags(role == internal::PREFILL ? "baton-prefill-worker" : "baton-decode-worker"));

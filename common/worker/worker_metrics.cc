@@ -12,6 +12,8 @@ namespace {
 
 constexpr char kTransfersHelp[] = "KV transfers that ended, by transport and result.";
 constexpr char kCorruptHelp[] = "KV transfers whose contents did not verify; among the failed ones.";
+constexpr char kHistoriesHelp[] = "Cached beginnings of prompts that decode workers sent to prefill workers, by transport and result.";
+constexpr char kHistoryBytesHelp[] = "KV payload bytes of cached beginnings of prompts that crossed to or from this worker.";
 constexpr char kFallbackHelp[] = "Times that a transport to a peer was found broken, so that the next best is used for a while.";
 
 const char* RoleName(internal::WorkerRole role) { return role == internal::PREFILL ? "prefill" : "decode"; }
@@ -22,6 +24,11 @@ void WorkerRuntime::CountTransfer(const std::string& transport, const std::strin
   metrics_.GetCounter("baton_kv_transfers_total", kTransfersHelp, {{"transport", transport}, {"result", result}})->Increment();
   metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.")
       ->Increment(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)));
+}
+
+void WorkerRuntime::CountHistory(const std::string& transport, const std::string& result, int64_t bytes) {
+  metrics_.GetCounter("baton_kv_histories_total", kHistoriesHelp, {{"transport", transport}, {"result", result}})->Increment();
+  metrics_.GetCounter("baton_kv_history_bytes_total", kHistoryBytesHelp)->Increment(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)));
 }
 
 void WorkerRuntime::CountCorruptTransfer(const std::string& transport) {
@@ -92,11 +99,13 @@ void WorkerRuntime::ExportMetrics() {
     const char* const transport = TransportName(kind);
     for (const char* result : {"ok", "failed", "cancelled"}) {
       metrics_.GetCounter("baton_kv_transfers_total", kTransfersHelp, {{"transport", transport}, {"result", result}});
+      metrics_.GetCounter("baton_kv_histories_total", kHistoriesHelp, {{"transport", transport}, {"result", result}});
     }
     metrics_.GetCounter("baton_kv_transfers_corrupt_total", kCorruptHelp, {{"transport", transport}});
     metrics_.GetCounter("baton_kv_transport_fallbacks_total", kFallbackHelp, {{"transport", transport}});
   }
   metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.");
+  metrics_.GetCounter("baton_kv_history_bytes_total", kHistoryBytesHelp);
 }
 
 // The names of vLLM's metrics, which its dashboards and the Gateway API inference extension's picker read.

@@ -24,6 +24,10 @@ class TlsStore;
 // Priorities beyond this, either way, count as this.
 inline constexpr int32_t kMaxPriority = 1000000;
 
+// Whether a prefill worker has the beginning of a prompt sent by the decode worker that has it cached: when that is sooner than
+// computing it, always, or never.
+enum class PullHistory { kAuto, kAlways, kNever };
+
 // What one worker process is told. A role is scheduler options, not another program: the two binaries differ in which
 // services they offer.
 struct WorkerOptions {
@@ -52,6 +56,7 @@ struct WorkerOptions {
   int max_context = 0;                     // 0: the model's.
   KvDtype kv_dtype = KvDtype::kF16;
   int block_size = 16;
+  PullHistory pull_history = PullHistory::kAuto;  // Prefill workers.
 
   absl::Duration transfer_timeout = absl::Seconds(10);
   absl::Duration grace = absl::Seconds(30);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
+#include "common/base/host_port.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
 #include "common/base/memory.h"
@@ -183,6 +184,12 @@ void WorkerRuntime::Calibrate() {
   BATON_LOG(INFO) << absl::StrFormat("this machine does %.2f Tops in int8, %.2f Tflop/s in bf16, %.2f in fp32, and reads %.1f GB/s (%d ms)",
                                      peaks_.int8_ops * 1e-12, peaks_.bf16_flops * 1e-12, peaks_.fp32_flops * 1e-12,
                                      peaks_.read_bytes * 1e-9, static_cast<int>(ToMs(Clock::Real()->Now() - start)));
+}
+
+// The gRPC server has refused what is no address.
+std::string WorkerRuntime::listen_host() const {
+  const auto parsed = ParseHostPort(options_.listen);
+  return parsed.ok() ? parsed->host : "127.0.0.1";
 }
 
 KvCompatibility WorkerRuntime::compatibility() const {

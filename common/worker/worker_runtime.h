@@ -38,6 +38,7 @@ class WorkerRuntime {
   const std::string& id() const { return options_.id; }
   uint64_t incarnation() const { return incarnation_; }
   int context_length() const { return context_length_; }
+  std::string listen_host() const;  // Of the gRPC server's address.
   const Model& model() const { return *model_; }
   const WorkerTokenizer& tokenizer() const { return tokenizer_; }
   KvPool* pool() { return pool_.get(); }
@@ -66,6 +67,8 @@ class WorkerRuntime {
 
   // Shared by both roles' services. `result`: "ok", "failed", or "cancelled" when nothing was wrong with the way.
   void CountTransfer(const std::string& transport, const std::string& result, int64_t bytes);
+  // As CountTransfer, of what goes from a decode worker's cache into a prefill worker's. "none" where no transport was found.
+  void CountHistory(const std::string& transport, const std::string& result, int64_t bytes);
   // Of a prompt whose KV has arrived. Prefill workers only.
   void ObservePrefill(absl::Duration queued, absl::Duration tail);
   // KV that arrived by it did not verify.

@@ -18,11 +18,12 @@ constexpr int kHistory = 2000, kAnswer = 40, kNew = 30, kBlock = 16;
 
 class ChatTurnsTest : public ::testing::Test {
  protected:
-  void StartCluster(const std::string& disaggregate) {
+  void StartCluster(const std::string& disaggregate, const std::string& pull_history) {
     TinyModelOptions options;
     options.context_length = 4096;
     ASSERT_OK_AND_ASSIGN(cluster_, LocalCluster::Start(WriteTempFile("tiny.gguf", TinyModel(options).Build()),
-                                                       {"--prefill=1", "--decode=1", "--disaggregate=" + disaggregate}));
+                                                       {"--prefill=1", "--decode=1", "--disaggregate=" + disaggregate,
+                                                        "--prefill-flags=--pull-history=" + pull_history}));
   }
   void TearDown() override {
     if (HasFailure() && cluster_ != nullptr) std::fputs(cluster_->log().c_str(), stderr);
@@ -32,6 +33,13 @@ class ChatTurnsTest : public ::testing::Test {
     EXPECT_TRUE(found.ok()) << found.status();
     const auto value = cluster_->Metric(found->status(), "baton_prompt_tokens_computed_total");
     return value.value_or(0);
+  }
+
+  // That came from the decode worker.
+  double Histories() {
+    const auto found = cluster_->Worker("p-1");
+    EXPECT_TRUE(found.ok()) << found.status();
+    return cluster_->Metric(found->status(), "baton_kv_histories_total", "result=\"ok\"").value_or(-1);
   }
 
   // Two turns: a long prompt and its answer, then both with a new message.
@@ -64,7 +72,7 @@ class ChatTurnsTest : public ::testing::Test {
 };
 
 TEST_F(ChatTurnsTest, WhereTheHistoryIsOnlyTheNewMessageIsComputed) {
-  ASSERT_NO_FATAL_FAILURE(StartCluster("adaptive"));
+  ASSERT_NO_FATAL_FAILURE(StartCluster("adaptive", "auto"));
   Turns turns;
   ASSERT_NO_FATAL_FAILURE(TakeTurns(&turns));
   EXPECT_EQ(turns.computed_by_prefill, 0);
@@ -73,13 +81,29 @@ TEST_F(ChatTurnsTest, WhereTheHistoryIsOnlyTheNewMessageIsComputed) {
   EXPECT_EQ(turns.second.timeline.kv_bytes(), 0);
 }
 
-// The prefill worker has the first prompt, not what decode answered: that it computes again, and sends nothing of it.
-TEST_F(ChatTurnsTest, APrefillWorkerSendsOnlyTheNewMessage) {
-  ASSERT_NO_FATAL_FAILURE(StartCluster("always"));
+// The prefill worker has the first prompt; what decode answered it gets from there.
+TEST_F(ChatTurnsTest, APrefillWorkerComputesOnlyTheNewMessage) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster("always", "always"));
   Turns turns;
   ASSERT_NO_FATAL_FAILURE(TakeTurns(&turns));
   ASSERT_GT(turns.bytes_per_token, 0);
   EXPECT_EQ(turns.computed_by_decode, 0);
+  EXPECT_GE(turns.computed_by_prefill, kNew);
+  EXPECT_LE(turns.computed_by_prefill, kNew + kBlock);
+  EXPECT_LE(static_cast<double>(turns.second.timeline.kv_bytes()), (kNew + kBlock) * turns.bytes_per_token);
+  EXPECT_EQ(Histories(), 1);
+  EXPECT_EQ(turns.second.usage.cached_tokens(), (kHistory + kAnswer - 1) / kBlock * kBlock);
+  EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }));
+}
+
+// Without that it computes the answer again, and sends nothing of it.
+TEST_F(ChatTurnsTest, APrefillWorkerSendsOnlyTheNewMessage) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster("always", "never"));
+  Turns turns;
+  ASSERT_NO_FATAL_FAILURE(TakeTurns(&turns));
+  ASSERT_GT(turns.bytes_per_token, 0);
+  EXPECT_EQ(turns.computed_by_decode, 0);
+  EXPECT_EQ(Histories(), 0);
   EXPECT_LE(turns.computed_by_prefill, kAnswer + kNew + kBlock);
   EXPECT_GT(turns.second.timeline.kv_bytes(), 0);
   EXPECT_LE(static_cast<double>(turns.second.timeline.kv_bytes()), (kNew + kBlock) * turns.bytes_per_token);

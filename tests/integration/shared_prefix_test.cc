@@ -40,6 +40,7 @@ class SharedPrefixTest : public ::testing::TestWithParam<TransportKind> {
     options.engine.max_step_rows = 32;
     options.engine.panel_rows = 16;
     options.transports = {GetParam()};
+    options.pull_history = PullHistory::kAlways;
     return options;
   }
 
@@ -73,8 +74,8 @@ class SharedPrefixTest : public ::testing::TestWithParam<TransportKind> {
       std::unique_ptr<PrefillStream> prefill;
       if (first->has_landing()) {
         prefill = OpenPrefill(p.server->address());
-        prefill->Send(MakePrefill(start, first->landing()));
-        const auto done = prefill->Next();
+        prefill->Send(MakePrefill(start, first->landing(), /*with_history=*/true));
+        const auto done = PrefillResult(prefill.get(), decode.get(), first->landing().attempt());
         if (!done.has_value() || !done->has_done()) return std::nullopt;
       }
       const auto tokens = ReadTokens(decode.get());

@@ -3,6 +3,9 @@
 
 #include <thread>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "common/base/logging.h"
 #include "common/rpc/channel.h"
 
@@ -21,7 +24,8 @@ std::unique_ptr<RpcServer> StartServer(const std::vector<grpc::Service*>& servic
   return *std::move(server);
 }
 
-std::vector<grpc::Service*> DecodeServices(DecodeService* service) {
+template <class Service>
+std::vector<grpc::Service*> WithLinks(Service* service) {
   if (service->kv_link_service() == nullptr) return {service};
   return {service, service->kv_link_service()};
 }
@@ -31,17 +35,20 @@ std::vector<grpc::Service*> DecodeServices(DecodeService* service) {
 TestPrefillWorker::TestPrefillWorker(const WorkerOptions& options)
     : runtime(MakeRuntime(options)),
       service(std::make_unique<PrefillService>(runtime.get())),
-      server(StartServer({service.get()})) {}
+      server(StartServer(WithLinks(service.get()))) {
+  service->StartReceivers(server->address());
+}
 
 TestPrefillWorker::~TestPrefillWorker() {
   server.reset();
+  service->StopLinks();
   runtime->engine()->Stop();
 }
 
 TestDecodeWorker::TestDecodeWorker(const WorkerOptions& options)
     : runtime(MakeRuntime(options)),
       service(std::make_unique<DecodeService>(runtime.get())),
-      server(StartServer(DecodeServices(service.get()))) {
+      server(StartServer(WithLinks(service.get()))) {
   const absl::Status started = service->StartReceivers(server->address());
   BATON_CHECK(started.ok()) << started;
 }
@@ -88,7 +95,7 @@ internal::DecodeRequest MakeStart(const WorkerRuntime& runtime, uint64_t stream,
   return request;
 }
 
-internal::PrefillRequest MakePrefill(const internal::DecodeRequest& start, const internal::LandingEvent& landing) {
+internal::PrefillRequest MakePrefill(const internal::DecodeRequest& start, const internal::LandingEvent& landing, bool with_history) {
   internal::PrefillRequest request;
   internal::PrefillStart* prefill = request.mutable_start();
   *prefill->mutable_transfer() = start.start().transfer();
@@ -99,7 +106,27 @@ internal::PrefillRequest MakePrefill(const internal::DecodeRequest& start, const
   *prefill->mutable_kv_endpoints() = landing.kv_endpoints();
   prefill->set_decode_incarnation(landing.incarnation());
   prefill->set_model_fingerprint(start.start().model_fingerprint());
+  prefill->set_sends_history(with_history && landing.sends_history());
   return request;
+}
+
+internal::DecodeRequest MakeSendHistory(int attempt, const internal::WantsHistory& wants) {
+  internal::DecodeRequest request;
+  internal::SendHistory* send = request.mutable_send_history();
+  send->set_attempt(attempt);
+  send->set_first_token(wants.first_token());
+  send->set_num_tokens(wants.num_tokens());
+  send->set_worker(wants.worker());
+  send->set_incarnation(wants.incarnation());
+  *send->mutable_kv_endpoints() = wants.kv_endpoints();
+  return request;
+}
+
+std::optional<internal::PrefillEvent> PrefillResult(PrefillStream* prefill, DecodeStream* decode, int attempt) {
+  auto event = prefill->Next();
+  if (!event.has_value() || !event->has_history()) return event;
+  decode->Send(MakeSendHistory(attempt, event->history()));
+  return prefill->Next();
 }
 
 std::optional<std::vector<int32_t>> ReadTokens(DecodeStream* stream) {
@@ -112,6 +139,17 @@ std::optional<std::vector<int32_t>> ReadTokens(DecodeStream* stream) {
     }
   }
   return std::nullopt;
+}
+
+double Metric(WorkerRuntime& runtime, absl::string_view name, absl::string_view labels) {
+  double sum = 0;
+  for (absl::string_view line : absl::StrSplit(runtime.metrics()->RenderPrometheus(), '\n')) {
+    double value = 0;
+    if (!absl::StartsWith(line, name) || !absl::StrContains(line, labels)) continue;
+    if (line[name.size()] != '{' && line[name.size()] != ' ') continue;
+    if (absl::SimpleAtod(line.substr(line.rfind(' ') + 1), &value)) sum += value;
+  }
+  return sum;
 }
 
 bool Eventually(const std::function<bool()>& done) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "baton/internal/decode.grpc.pb.h"
 #include "baton/internal/prefill.grpc.pb.h"
 #include "common/base/bounded_queue.h"
@@ -69,10 +70,19 @@ std::unique_ptr<PrefillStream> OpenPrefill(const std::string& address);
 // Greedy, `max_tokens`, for the model that `runtime` has.
 internal::DecodeRequest MakeStart(const WorkerRuntime& runtime, uint64_t stream, const std::vector<int32_t>& tokens,
                                   int max_tokens, bool local);
-internal::PrefillRequest MakePrefill(const internal::DecodeRequest& start, const internal::LandingEvent& landing);
+// `with_history`: what prefill wants of decode's cache is handed on, as by PrefillResult.
+internal::PrefillRequest MakePrefill(const internal::DecodeRequest& start, const internal::LandingEvent& landing, bool with_history = false);
+// What a prefill worker wants of decode, as the router hands it on.
+internal::DecodeRequest MakeSendHistory(int attempt, const internal::WantsHistory& wants);
+
+// Done or Failed of a Prefill call. What it wants of decode's cache before is handed on; that it failed is not.
+std::optional<internal::PrefillEvent> PrefillResult(PrefillStream* prefill, DecodeStream* decode, int attempt);
 
 // Reads tokens until the last; nothing when the stream ended otherwise.
 std::optional<std::vector<int32_t>> ReadTokens(DecodeStream* stream);
+
+// The sum over the series of `name` whose labels hold `labels` as text, in the order of their names: result="ok",transport="shm".
+double Metric(WorkerRuntime& runtime, absl::string_view name, absl::string_view labels = "");
 
 // Waits (bounded) until `done` holds; false when it never did.
 bool Eventually(const std::function<bool()>& done);

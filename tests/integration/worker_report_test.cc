@@ -3,10 +3,7 @@
 #include <future>
 #include <random>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/worker_pair.h"
@@ -38,17 +35,6 @@ WorkerOptions OptionsOf(internal::WorkerRole role, TransportKind kind) {
   return options;
 }
 
-// The sum of a series over its labels.
-double Metric(WorkerRuntime& runtime, absl::string_view name, absl::string_view labels = "") {
-  double sum = 0;
-  for (absl::string_view line : absl::StrSplit(runtime.metrics()->RenderPrometheus(), '\n')) {
-    double value = 0;
-    if (!absl::StartsWith(line, name) || !absl::StrContains(line, labels)) continue;
-    if (line[name.size()] != '{' && line[name.size()] != ' ') continue;
-    if (absl::SimpleAtod(line.substr(line.rfind(' ') + 1), &value)) sum += value;
-  }
-  return sum;
-}
 double Transfers(WorkerRuntime& runtime, absl::string_view result) {
   return Metric(runtime, "baton_kv_transfers_total", absl::StrCat("result=\"", result, "\""));
 }

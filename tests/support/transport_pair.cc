@@ -63,13 +63,15 @@ std::unique_ptr<KvPool> FilledPool(const KvLayout& layout, int num_blocks, uint3
 // ---- The receiver.
 
 TestReceiver::TestReceiver(const Options& options) : options_(options) {
-  auto pool = options.kind == TransportKind::kShm ? KvPool::CreateShared(options.layout, options.num_blocks)
-                                                  : KvPool::Create(options.layout, options.num_blocks, HostBackend());
+  const bool shared = options.kind == TransportKind::kShm && options.share_pool;
+  auto pool = shared ? KvPool::CreateShared(options.layout, options.num_blocks)
+                     : KvPool::Create(options.layout, options.num_blocks, HostBackend());
   BATON_CHECK(pool.ok()) << pool.status();
   pool_ = *std::move(pool);
   KvReceiverSetOptions set;
   set.receiver = {"d-1", options.incarnation, {options.model, options.layout.fingerprint(), "n1"}, pool_.get()};
   set.kinds = {options.kind};
+  set.share_pool = options.share_pool;
   receivers_ = std::make_unique<KvReceiverSet>(set, &directory_, Events());
   std::string address = "127.0.0.1:0";
   if (receivers_->grpc_service() != nullptr) {
@@ -122,7 +124,7 @@ void TestReceiver::OnOpen(const TransferId& transfer, int attempt, const PeerId&
   if (zone == nullptr) {
     receiver().Deny(peer, transfer, attempt, absl::AbortedError("not current"));
   } else {
-    LinkGrant grant{.one_sided = TransportOf(options_.kind).one_sided && options_.grant_one_sided};
+    LinkGrant grant{.one_sided = TransportOf(options_.kind).one_sided && options_.grant_one_sided && options_.share_pool};
     if (grant.one_sided) grant.blocks.assign(zone->blocks().begin(), zone->blocks().end());
     receiver().Grant(peer, transfer, attempt, grant);
   }

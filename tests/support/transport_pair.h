@@ -32,6 +32,7 @@ class TestReceiver {
     uint64_t incarnation = 7;
     std::string model = "model-a";
     bool grant_one_sided = true;
+    bool share_pool = true;  // False: nobody is granted to write by himself, by whatever kind.
   };
   explicit TestReceiver(const Options& options);
   ~TestReceiver();

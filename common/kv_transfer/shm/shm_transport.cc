@@ -10,13 +10,14 @@
 
 namespace baton {
 
-absl::StatusOr<std::unique_ptr<KvReceiver>> StartShmKvReceiver(KvReceiverOptions options, LandingDirectory* directory,
-                                                               KvReceiverEvents events) {
-  if (options.pool->shared_fd() < 0) return absl::FailedPreconditionError("the KV pool is not in shared memory");
+absl::StatusOr<std::unique_ptr<KvReceiver>> StartShmKvReceiver(KvReceiverOptions options, bool share_pool,
+                                                               LandingDirectory* directory, KvReceiverEvents events) {
+  if (share_pool && options.pool->shared_fd() < 0) return absl::FailedPreconditionError("the KV pool is not in shared memory");
   StreamReceiverOptions receiver;
   receiver.kind = TransportKind::kShm;
   receiver.address = NewId("baton-kv");  // Another one for every run: a name never leads to another process's pool.
-  receiver.share_pool = true;
+  receiver.same_user = true;
+  receiver.share_pool = share_pool;
   BATON_ASSIGN_OR_RETURN(Fd listening, ListenUnix(receiver.address));
   return std::make_unique<StreamReceiver>(receiver, std::move(options), std::move(listening), directory, std::move(events));
 }

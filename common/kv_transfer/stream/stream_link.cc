@@ -121,7 +121,7 @@ absl::StatusOr<StreamHello> StreamLink::ReadWelcome(size_t connection, Monotonic
     if (header.type == MessageType::kRefused) return DecodeError(body);
     if (header.type != MessageType::kWelcome) return absl::InvalidArgumentError("KV link: the first answer must be Welcome");
     BATON_ASSIGN_OR_RETURN(const StreamHello welcome, DecodeHello(options_.kind, body));
-    if (options_.map_pool) {
+    if (options_.map_pool && welcome.num_blocks > 0) {
       if (!memory) return absl::FailedPreconditionError("KV link: the receiver sent no memory");
       BATON_ASSIGN_OR_RETURN(const KvLayout layout, ParseKvLayout(welcome.hello.compatibility.kv_layout));
       BATON_ASSIGN_OR_RETURN(peer_pool_, KvPool::MapShared(layout, static_cast<int>(welcome.num_blocks), memory.get()));

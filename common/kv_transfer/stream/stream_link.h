@@ -24,7 +24,7 @@ struct StreamLinkOptions {
   std::string address;  // For messages.
   std::function<absl::StatusOr<Fd>(absl::Duration timeout)> connect;
   int num_connections = 1;
-  bool map_pool = false;  // The receiver sends its pool's memory: what a grant allows is written there.
+  bool map_pool = false;  // The receiver may send its pool's memory: what a grant allows is written there.
   absl::Duration stall_timeout = absl::Seconds(10);
 };
 
@@ -75,7 +75,7 @@ class StreamLink final : public KvLink {
   const StreamLinkOptions options_;
   const Events events_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::unique_ptr<KvPool> peer_pool_;  // With map_pool, after Open.
+  std::unique_ptr<KvPool> peer_pool_;  // With map_pool, after Open, where the receiver shares it.
   size_t next_connection_ = 0;
   size_t placed_bytes_ = 0;  // Since the last flush.
   std::atomic<bool> open_{false}, broken_{false};

@@ -121,7 +121,7 @@ void StreamReceiver::AddConnection(Fd socket) {
 
 void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
   absl::Status status;
-  if (options_.share_pool) {
+  if (options_.same_user || options_.share_pool) {
     auto process = ProcessOfPeer(connection->socket.get());
     if (process.ok()) {
       connection->process = *std::move(process);

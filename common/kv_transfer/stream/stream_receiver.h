@@ -20,6 +20,7 @@ namespace baton {
 struct StreamReceiverOptions {
   TransportKind kind = TransportKind::kTcp;
   std::string address;  // As told to writers.
+  bool same_user = false;  // A Unix socket: who is another user's is refused.
   // The peer's process may write into the pool, whose memfd it is sent: it must be the same user's, and it is watched until it
   // ends, because a closed link does not end what it may do.
   bool share_pool = false;
@@ -47,7 +48,7 @@ class StreamReceiver final : public KvReceiver {
   struct Connection {
     Fd socket, wake;
     Fd read_out;  // An event: nothing more is read from the socket, nothing of it is under way.
-    Fd process;  // The peer's, with share_pool.
+    Fd process;  // The peer's, with same_user.
     std::atomic<bool> finished{false};
     std::atomic<bool> superseded{false};  // A newer link of the same peer has taken over.
     Mutex write_mutex;

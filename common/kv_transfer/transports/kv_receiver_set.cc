@@ -34,7 +34,7 @@ absl::Status KvReceiverSet::Start(const std::string& address) {
         receiver = std::make_unique<InprocKvReceiver>(options_.receiver, directory_, events_);
         break;
       case TransportKind::kShm:
-        receiver = StartShmKvReceiver(options_.receiver, directory_, events_);
+        receiver = StartShmKvReceiver(options_.receiver, options_.share_pool, directory_, events_);
         break;
       case TransportKind::kTcp: {
         const auto reached = ParseHostPort(address);

@@ -22,6 +22,7 @@ struct KvReceiverSetOptions {
   KvReceiverOptions receiver;
   std::vector<TransportKind> kinds;  // Those to receive by.
   std::string listen_host = "127.0.0.1";  // Where tcp listens, on a free port.
+  bool share_pool = true;  // Shm: writers get the pool's memory. False: no grant may be one-sided.
 };
 
 // The receivers of one process, one per kind. Thread-safe.

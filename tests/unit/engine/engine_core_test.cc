@@ -356,6 +356,61 @@ TEST(EngineCore, NamesWhatItsPrefixCacheHolds) {
   EXPECT_TRUE(worker.core().CachedPrefixes(16).empty());
 }
 
+// The beginning of a prompt that another worker brings: three blocks of which one is cached here already.
+TEST(EngineCore, APrefixThatIsBroughtIsFound) {
+  TestWorker other(16, {}), worker(4, {.max_running = 0});
+  EngineCore& core = worker.core();
+  const auto prompt = RandomTokens(3 * kBlockSize + 5, 9);
+  const std::span<const int32_t> history(prompt.data(), 3 * kBlockSize);
+  const SequenceSpec spec = MakeSpec(prompt, 1);
+  Heard first, whole;
+  ASSERT_THAT(other.core().AddPrefill(1, spec, 0, whole.Sink()), IsOk());
+  other.RunUntilIdle();
+  ASSERT_THAT(core.AddPrefill(1, MakeSpec({prompt.begin(), prompt.begin() + kBlockSize + 1}, 1), 0, first.Sink()), IsOk());
+  worker.RunUntilIdle();
+  core.Finish(1);
+  EXPECT_EQ(core.NumCached(spec.cache_key, history), kBlockSize);
+  EXPECT_EQ(core.NumCached({"another", "", ""}, history), 0);
+
+  ASSERT_OK_AND_ASSIGN(const Landing landing, core.ReservePrefix(spec.cache_key, history));
+  EXPECT_EQ(landing.num_cached_tokens, kBlockSize);
+  EXPECT_EQ(landing.num_tokens, 3 * kBlockSize);
+  ASSERT_EQ(landing.blocks.size(), 3u);
+  EXPECT_EQ(core.stats().blocks.used, 3);
+  // All or nothing, and nothing is kept of it.
+  EXPECT_THAT(core.ReservePrefix({"another", "", ""}, history).status(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("blocks")));
+  EXPECT_EQ(core.stats().blocks.used, 3);
+  EXPECT_EQ(core.NumCached(spec.cache_key, history), kBlockSize);  // Not before it is there.
+  const std::span<const BlockId> from = other.core().BlocksOf(1);
+  std::vector<uint8_t> bytes(worker.pool().layout().block_layer_bytes());
+  for (int layer = 0; layer < worker.pool().layout().num_layers; ++layer) {
+    for (size_t i = 1; i < 3; ++i) {
+      other.pool().ReadTokens(layer, from[i], 0, kBlockSize, bytes);
+      worker.pool().WriteTokens(layer, landing.blocks[i], 0, kBlockSize, bytes);
+    }
+  }
+  core.CachePrefix(spec.cache_key, history, landing.blocks);
+  core.ReleaseBlocks(landing.blocks);
+  EXPECT_TRUE(worker.AtBaseline());
+  EXPECT_EQ(core.NumCached(spec.cache_key, history), 3 * kBlockSize);
+
+  Heard rest;
+  const uint64_t computed = core.stats().prompt_tokens_computed;
+  ASSERT_THAT(core.AddPrefill(2, spec, 0, rest.Sink()), IsOk());
+  worker.RunUntilIdle();
+  EXPECT_EQ(core.stats().prompt_tokens_computed - computed, 4u);
+  // To the bit what the other one has.
+  const std::span<const BlockId> here = core.BlocksOf(2);
+  std::vector<uint8_t> want(4 * worker.pool().layout().token_layer_bytes()), got(want.size());
+  for (int layer = 0; layer < worker.pool().layout().num_layers; ++layer) {
+    other.pool().ReadTokens(layer, from[3], 0, 4, want);
+    worker.pool().ReadTokens(layer, here[3], 0, 4, got);
+    EXPECT_EQ(got, want) << layer;
+  }
+  core.Finish(2);
+  EXPECT_TRUE(worker.AtBaseline());
+}
+
 TEST(EngineCore, OptionsAreChecked) {
   TestWorker worker(4, {});
   ManualClock clock;

@@ -154,6 +154,23 @@ TEST_P(TransportContractTest, TheReceiversLayoutWins) {
   }
 }
 
+// As a prefill worker does for what is sent from a decode worker's cache.
+TEST_P(TransportContractTest, AReceiverMayKeepItsPoolToItself) {
+  Connect({.share_pool = false});
+  ExpectDelivered(Job(0, 100, 1));
+  ExpectDelivered(Job(16, 84, 2));
+  Connect({.layout = SmallLayout(32, KvDtype::kF32), .share_pool = false});
+  ExpectDelivered(Job(32, 150, 3));
+  SenderOptions options;
+  options.max_frame_bytes = 1;
+  options.decorate = [](std::unique_ptr<KvLink> link) {
+    return std::make_unique<FaultyKvLink>(std::move(link), LinkFaults{.flip_frame = 4, .flip_bit = 99});
+  };
+  Connect({.share_pool = false}, SmallLayout(), options);
+  EXPECT_EQ(Attempt(Job(0, 43, 4)).verified.code(), absl::StatusCode::kDataLoss);
+  ExpectDelivered(Job(0, 43, 5));
+}
+
 TEST_P(TransportContractTest, ManyAtOnceDoNotMix) {
   Connect();
   std::vector<TestJob> jobs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef BATON_PREFILL_WORKER_KV_LINKS_H_
-#define BATON_PREFILL_WORKER_KV_LINKS_H_
+#ifndef BATON_COMMON_KV_TRANSFER_TRANSPORTS_KV_LINKS_H_
+#define BATON_COMMON_KV_TRANSFER_TRANSPORTS_KV_LINKS_H_
 
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace baton {
 
-// The decode process that a landing was reserved by, and how it can be reached.
+// The process that reserved blocks for a transfer, and how it can be reached.
 struct KvPeer {
   std::string worker;
   uint64_t incarnation = 0;
@@ -35,8 +35,8 @@ struct KvLinksOptions {
   std::function<void(TransportKind)> on_fallback;  // A transport was found broken. Any thread. May be null.
 };
 
-// The links of one process to decode workers, and which transport each pair uses: the best that both have and that has not
-// failed lately. Thread-safe.
+// The links of one process to those that it sends KV, and which transport each pair uses: the best that both have and that has
+// not failed lately. Thread-safe.
 class KvLinks {
  public:
   // `clock` outlives it.
@@ -90,4 +90,4 @@ class KvLinks {
 
 }  // namespace baton
 
-#endif  // BATON_PREFILL_WORKER_KV_LINKS_H_
+#endif  // BATON_COMMON_KV_TRANSFER_TRANSPORTS_KV_LINKS_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "prefill_worker/kv_links.h"
+#include "common/kv_transfer/transports/kv_links.h"
 
 #include <atomic>
 

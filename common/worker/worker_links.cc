@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/worker_links.h"
+
+#include <memory>
+
+#include "common/kv_transfer/frame_bytes.h"
+#include "common/kv_transfer/transports/make_link.h"
+
+namespace baton {
+
+KvLinksOptions WorkerLinksOptions(WorkerRuntime* runtime) {
+  KvLinksOptions options;
+  options.kinds = runtime->options().transports;
+  options.make_sender = [runtime](const TransportOffer& offer) -> std::shared_ptr<KvSender> {
+    LinkSenderOptions sender;
+    sender.self = {runtime->id(), runtime->incarnation(), offer.kind};
+    sender.compatibility = runtime->compatibility();
+    sender.address = offer.address;
+    sender.transfer_timeout = runtime->options().transfer_timeout;
+    sender.max_frame_bytes = FrameBytesFor(offer.kind);
+    return std::make_shared<LinkSender>(sender, runtime->pool(),
+                                        LinkFactoryFor(offer, sender.transfer_timeout, runtime->options().cluster_tls));
+  };
+  options.on_fallback = [runtime](TransportKind kind) { runtime->CountTransportFallback(TransportName(kind)); };
+  return options;
+}
+
+}  // namespace baton
