@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decode_worker/history_sender.h"
 
+#include <span>
 #include <utility>
 
 namespace baton {
@@ -20,6 +21,9 @@ void HistorySender::Send(EngineCore& core, Job job) {
   if (!sender.ok()) return job.on_failed(sender.status());
   sender_ = *std::move(sender);
   core.RetainBlocks(job.blocks);
+  const int num_layers = core.model().config().num_layers;
+  const std::span<const BlockId> blocks = job.blocks;
+  core.pool()->ToHost(0, num_layers, blocks.subspan(static_cast<size_t>(job.first_token / core.pool()->layout().block_size)));
 
   SendJob send;
   send.transfer = job.transfer;
@@ -39,7 +43,7 @@ void HistorySender::Send(EngineCore& core, Job job) {
   };
   transfer_ = sender_->Begin(std::move(send));
   sender_->SetBlocks(transfer_, std::move(job.blocks));
-  sender_->Push(transfer_, 0, core.model().config().num_layers, job.first_token, job.num_tokens);
+  sender_->Push(transfer_, 0, num_layers, job.first_token, job.num_tokens);
   Manifest manifest;
   manifest.model_fingerprint = runtime_->model().fingerprint();
   manifest.numerics = runtime_->compatibility().numerics;

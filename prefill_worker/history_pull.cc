@@ -84,7 +84,7 @@ void HistoryPull::Abandon() {
 // Found by whoever looks for it from now on, first of all the prompt itself; whoever needs the blocks more may have them.
 void HistoryPull::End(EngineCore& core, const absl::Status& status) {
   timeout_.reset();
-  if (status.ok()) core.CachePrefix(options_.key, options_.tokens, options_.landing.blocks);
+  if (status.ok()) core.CachePrefix(options_.key, options_.tokens, options_.landing);
   core.ReleaseBlocks(options_.landing.blocks);
   result_.status = status;
   result_.took = Clock::Real()->Now() - begun_;

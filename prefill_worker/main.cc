@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
     service.StartReceivers(address);
     return absl::OkStatus();
   };
-  services.add_load = [&service](baton::internal::WorkerLoad* load) { service.AddLinks(load); };
+  services.add_load = [&service](baton::internal::WorkerLoad* load) { service.AddLoad(load); };
   services.num_open_calls = [&service] { return service.num_open_calls(); };
   services.on_stop = [&service] { service.StopLinks(); };
   return baton::RunWorkerProcess(runtime->get(), services, &signals);

@@ -18,7 +18,16 @@ PrefillService::PrefillService(WorkerRuntime* runtime)
       links_(WorkerLinksOptions(runtime), Clock::Real()),
       receivers_(ReceiverOptions(), &directory_, ReceiverEvents()),
       pull_policy_(runtime->options().pull_history, runtime->pool()->layout().token_bytes(), runtime->options().transfer_timeout,
-                   Clock::Real()) {}
+                   Clock::Real()) {
+  NotePullRates();
+}
+
+// For load reports, which other threads make.
+void PrefillService::NotePullRates() {
+  if (ReceiverOptions().kinds.empty()) return;
+  history_ms_ = pull_policy_.fixed_ms();
+  history_ms_per_token_ = pull_policy_.ms_per_token();
+}
 
 PrefillService::~PrefillService() {
   StopLinks();
@@ -120,7 +129,10 @@ void PrefillService::OnPullEnded(const PullName& name, const std::string& worker
   const absl::Status& status = result.status;
   const bool unwanted = absl::IsCancelled(status) || absl::IsAborted(status);
   runtime_->CountHistory(result.transport, status.ok() ? "ok" : unwanted ? "cancelled" : "failed", result.stats.payload_bytes);
-  if (status.ok()) return pull_policy_.OnPulled(result.stats.payload_bytes, result.took);
+  if (status.ok()) {
+    pull_policy_.OnPulled(result.stats.payload_bytes, result.took);
+    return NotePullRates();
+  }
   if (unwanted) return pull_policy_.OnGivenUp();
   pull_policy_.OnFailed(worker);
   if (absl::IsDataLoss(status)) runtime_->CountCorruptTransfer(result.transport);
@@ -134,7 +146,9 @@ grpc::ServerBidiReactor<internal::PrefillRequest, internal::PrefillEvent>* Prefi
   return call->Open()->reactor();
 }
 
-void PrefillService::AddLinks(internal::WorkerLoad* load) const {
+void PrefillService::AddLoad(internal::WorkerLoad* load) const {
+  load->set_history_ms(history_ms_.load());
+  load->set_history_ms_per_token(history_ms_per_token_.load());
   for (const auto& [worker, used] : links_.used()) {
     internal::KvLinkState* link = load->add_kv_links();
     link->set_worker(worker);

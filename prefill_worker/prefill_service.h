@@ -41,14 +41,15 @@ class PrefillService final : public internal::PrefillWorker::CallbackService {
 
   int num_open_calls() const { return num_open_calls_.load(); }
 
-  // Adds which transport each decode worker was last sent by. Any thread.
-  void AddLinks(internal::WorkerLoad* load) const;
+  // Adds which transport each decode worker was last sent by, and what pulls take. Any thread.
+  void AddLoad(internal::WorkerLoad* load) const;
 
  private:
   friend class PrefillCall;
   using PullName = std::pair<TransferId, int>;
   KvReceiverSetOptions ReceiverOptions() const;
   KvReceiverEvents ReceiverEvents();
+  void NotePullRates();
 
   // ---- Engine thread.
   // Asks for what decode has cached of the prompt of `start` and this worker has not, where that is worth it; null where it is
@@ -66,6 +67,7 @@ class PrefillService final : public internal::PrefillWorker::CallbackService {
   KvReceiverSet receivers_;
   PullPolicy pull_policy_;
   std::map<PullName, std::shared_ptr<HistoryPull>> pulls_;  // Engine thread only.
+  std::atomic<double> history_ms_{0}, history_ms_per_token_{0};
 };
 
 }  // namespace baton

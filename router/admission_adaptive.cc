@@ -47,6 +47,8 @@ PlacementCosts Admission::Costs(const WorkerInfo& decode, const WorkerInfo& pref
   PlacementCosts costs;
   costs.local_ms_per_token = PrefillMsPerToken(decode);
   costs.remote_ms_per_token = PrefillMsPerToken(prefill);
+  costs.history_ms = prefill.load.history_ms();
+  costs.history_ms_per_token = prefill.load.history_ms_per_token();
   costs.local_streams = std::max<int>(decode.load.running(), open_calls(decode.ref));
   if (auto it = accounts_.find(decode.ref); it != accounts_.end()) {
     costs.local_backlog_ms = static_cast<double>(it->second.local_tokens) * costs.local_ms_per_token;

@@ -201,6 +201,7 @@ v1::GenerateResponse Generation::FinalResponse(const Choice& last) const {
   timeline->set_kv_bytes(summary.kv_bytes);
   timeline->set_attempts(summary.attempts);
   timeline->set_recoveries(summary.recoveries);
+  timeline->set_history_tokens(summary.history_tokens);
   return response;
 }
 

@@ -58,7 +58,8 @@ Json TimelineJson(const v1::Timeline& t) {
               {"transport", t.transport()},
               {"kv_bytes", t.kv_bytes()},
               {"attempts", t.attempts()},
-              {"recoveries", t.recoveries()}};
+              {"recoveries", t.recoveries()},
+              {"history_tokens", t.history_tokens()}};
 }
 
 OpenAiResponse::OpenAiResponse(const OpenAiRequest& request, const Tokenizer* tokenizer, std::string id, std::string model,

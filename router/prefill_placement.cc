@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/prefill_placement.h"
 
+#include <algorithm>
+
 namespace baton {
 
 const char* PlacementReasonName(PlacementReason reason) {
@@ -21,8 +23,15 @@ Placement PlacePrefill(const PlacementOptions& options, const PlacementCosts& co
   }
   const double share = costs.local_streams > 0 ? options.local_share : 1;
   const double local_ms = (costs.local_backlog_ms + static_cast<double>(left) * costs.local_ms_per_token) / share;
-  // A prefill worker may have more or less of the prompt cached than decode; what it has is found out too late.
-  const double remote_ms = costs.remote_backlog_ms + static_cast<double>(left) * costs.remote_ms_per_token + options.handoff_ms;
+  // A prefill worker may have more or less of the prompt cached than decode; what it has is found out too late. What it lacks it
+  // reads from decode or computes.
+  double history_ms = 0;
+  if (num_cached > 0 && costs.history_ms_per_token > 0) {
+    history_ms = std::min(costs.history_ms + static_cast<double>(num_cached) * costs.history_ms_per_token,
+                          static_cast<double>(num_cached) * costs.remote_ms_per_token);
+  }
+  const double remote_ms =
+      costs.remote_backlog_ms + history_ms + static_cast<double>(left) * costs.remote_ms_per_token + options.handoff_ms;
   const double penalty = costs.local_streams > 0 ? options.stream_penalty : 1;
   if (local_ms * penalty >= remote_ms) return {.locally = false, .reason = PlacementReason::kLong};
   const bool waits = !costs.prefill_available || costs.remote_backlog_ms > options.handoff_ms;

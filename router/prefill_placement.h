@@ -15,6 +15,9 @@ struct PlacementCosts {
   bool prefill_available = true;   // A prefill worker with a credit.
   double remote_ms_per_token = 0;
   double remote_backlog_ms = 0;    // Of the prompts that the prefill worker has been sent.
+  // For it to have what decode has cached sent there: so long, and so long for each token. 0: that is not known, or not done.
+  double history_ms = 0;
+  double history_ms_per_token = 0;
 };
 
 struct PlacementOptions {

@@ -169,7 +169,9 @@ absl::StatusOr<Landing> EngineCore::ReservePrefix(const CacheKey& key, std::span
   return landing;
 }
 
-void EngineCore::CachePrefix(const CacheKey& key, std::span<const int32_t> tokens, std::span<const BlockId> blocks) {
+void EngineCore::CachePrefix(const CacheKey& key, std::span<const int32_t> tokens, const Landing& landing) {
+  const std::span<const BlockId> blocks = landing.blocks;
+  impl_->pool()->ToDevice(blocks.subspan(static_cast<size_t>(landing.num_cached_tokens / impl_->blocks().block_size())));
   impl_->blocks().InsertPrefix(key, tokens, blocks);
 }
 

@@ -155,8 +155,8 @@ class EngineCore {
   // to until then, and belong to no sequence: who holds them waits for no further blocks.
   //   RESOURCE_EXHAUSTED  no blocks.
   absl::StatusOr<Landing> ReservePrefix(const CacheKey& key, std::span<const int32_t> tokens);
-  // All of them are in `blocks`, verified: found from now on, in these blocks or in others that have the same tokens already.
-  void CachePrefix(const CacheKey& key, std::span<const int32_t> tokens, std::span<const BlockId> blocks);
+  // All of them are in the landing, verified: found from now on, in these blocks or in others that have the same tokens already.
+  void CachePrefix(const CacheKey& key, std::span<const int32_t> tokens, const Landing& landing);
 
   // ---- Both.
   // Ends a sequence at any state; its blocks go to the cache (whole, computed ones) or the free list at once. What a paused

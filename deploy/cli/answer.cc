@@ -54,7 +54,8 @@ Json TimelineJson(const v1::Timeline& timeline) {
           {"transport", timeline.transport()},
           {"kv_bytes", timeline.kv_bytes()},
           {"attempts", timeline.attempts()},
-          {"recoveries", timeline.recoveries()}};
+          {"recoveries", timeline.recoveries()},
+          {"history_tokens", timeline.history_tokens()}};
 }
 
 std::string ByteText(int64_t bytes) {
@@ -127,6 +128,7 @@ std::string TimelineText(const Answer& answer) {
   } else {
     absl::StrAppend(&text, "prefill and decode on ", t.decode_worker());
   }
+  if (t.history_tokens() > 0) absl::StrAppend(&text, "; ", t.history_tokens(), " tokens of history from ", t.decode_worker());
   if (t.attempts() > 1) absl::StrAppend(&text, "; ", t.attempts(), " attempts");
   if (t.recoveries() > 0) absl::StrAppend(&text, "; recovered ", t.recoveries(), " times");
   return text + "\n";

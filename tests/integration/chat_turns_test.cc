@@ -92,6 +92,7 @@ TEST_F(ChatTurnsTest, APrefillWorkerComputesOnlyTheNewMessage) {
   EXPECT_LE(turns.computed_by_prefill, kNew + kBlock);
   EXPECT_LE(static_cast<double>(turns.second.timeline.kv_bytes()), (kNew + kBlock) * turns.bytes_per_token);
   EXPECT_EQ(Histories(), 1);
+  EXPECT_EQ(turns.second.timeline.history_tokens(), (kHistory + kAnswer - 1) / kBlock * kBlock - (kHistory - 1) / kBlock * kBlock);
   EXPECT_EQ(turns.second.usage.cached_tokens(), (kHistory + kAnswer - 1) / kBlock * kBlock);
   EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }));
 }

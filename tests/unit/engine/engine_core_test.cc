@@ -389,7 +389,7 @@ TEST(EngineCore, APrefixThatIsBroughtIsFound) {
       worker.pool().WriteTokens(layer, landing.blocks[i], 0, kBlockSize, bytes);
     }
   }
-  core.CachePrefix(spec.cache_key, history, landing.blocks);
+  core.CachePrefix(spec.cache_key, history, landing);
   core.ReleaseBlocks(landing.blocks);
   EXPECT_TRUE(worker.AtBaseline());
   EXPECT_EQ(core.NumCached(spec.cache_key, history), 3 * kBlockSize);

@@ -27,6 +27,10 @@ TEST(PrefillPlacement, Table) {
       {"a busy prefill worker, not busy enough", {1, 0, 8, true, 1, 600}, 100, 0, false, PlacementReason::kLong},
       {"a busy prefill worker", {1, 0, 8, true, 1, 800}, 100, 0, true, PlacementReason::kPrefillBusy},
       {"no credit, and the same backlog", {1, 0, 8, false, 1, 800}, 100, 0, true, PlacementReason::kPrefillBusy},
+      // What decode has cached and prefill has not has to come from there: 2000 tokens in 22 ms, which a local prefill need not wait for.
+      {"the next turn, history in no time", {1, 0, 0, true, 0.5, 0, 2, 0.01}, 2100, 2000, false, PlacementReason::kLong},
+      {"the next turn, history over a slow network", {1, 0, 0, true, 0.5, 0, 2, 0.1}, 2100, 2000, true, PlacementReason::kSooner},
+      {"... slower than computing it", {1, 0, 8, true, 0.01, 0, 2, 0.1}, 2100, 2000, false, PlacementReason::kLong},
       {"decode has prompts of its own", {1, 500, 0, true, 1, 100}, 100, 0, false, PlacementReason::kLong},
   };
   for (const auto& c : cases) {
