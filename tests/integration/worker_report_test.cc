@@ -53,14 +53,16 @@ class WorkerReportTest : public ::testing::TestWithParam<TransportKind> {
     reserved.landing = NextLanding(reserved);
     return reserved;
   }
-  // What comes before it, if anything, is that an attempt has failed.
   static internal::LandingEvent NextLanding(Reserved& reserved) {
-    while (const auto event = reserved.decode->Next()) {
-      if (event->has_landing()) return event->landing();
-      EXPECT_TRUE(event->has_failed()) << event->DebugString();
-    }
-    ADD_FAILURE() << "no landing";
-    return {};
+    const auto event = reserved.decode->Next();
+    EXPECT_TRUE(event.has_value() && event->has_landing()) << (event ? event->DebugString() : "nothing");
+    return event ? event->landing() : internal::LandingEvent();
+  }
+  // The attempt that failed.
+  static int NextFailure(Reserved& reserved) {
+    const auto event = reserved.decode->Next();
+    EXPECT_TRUE(event.has_value() && event->has_failed()) << (event ? event->DebugString() : "nothing");
+    return event ? event->failed().attempt() : 0;
   }
   static std::optional<internal::PrefillEvent> Prefill(TestPrefillWorker& p, const Reserved& reserved) {
     auto prefill = OpenPrefill(p.server->address());
@@ -98,6 +100,9 @@ TEST_P(WorkerReportTest, EachTransferIsCountedOnceByHowItEnded) {
     // What gRPC has not sent yet goes down with its link: decode may never hear of that attempt.
     if (id == 2 && GetParam() != TransportKind::kGrpc) faults.cut_after_bytes = 1;
     WriteBadly(d, reserved, faults);
+    // Decode counts an attempt that it has heard of. Of one that writes for itself it says nothing when the link breaks, but then
+    // the break came after its grant.
+    if (!faults.cut_after_bytes || GetParam() != TransportKind::kShm) EXPECT_EQ(NextFailure(reserved), 1);
     internal::DecodeRequest attempt;
     attempt.mutable_attempt()->set_attempt(2);
     reserved.decode->Send(attempt);
