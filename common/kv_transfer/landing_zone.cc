@@ -109,19 +109,25 @@ absl::Status LandingZone::Pin(const absl::Status& status) {
   return status;
 }
 
+std::function<void()> LandingZone::UnpinLocked() {
+  --pins_;
+  last_write_ = clock_->Now();
+  return !open_ && pins_ == 0 ? std::exchange(on_unpinned_, nullptr) : nullptr;
+}
+
 void LandingZone::Unpin() {
   std::function<void()> unpinned;
   {
     MutexLock lock(&mutex_);
-    --pins_;
-    last_write_ = clock_->Now();
-    if (!open_ && pins_ == 0) unpinned = std::exchange(on_unpinned_, nullptr);
+    unpinned = UnpinLocked();
   }
   if (unpinned) unpinned();
 }
 
+// In one step: whoever finds the last frame's record finds it unpinned as well.
 void LandingZone::FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status) {
   std::optional<Waiting> waiting;
+  std::function<void()> unpinned;
   {
     MutexLock lock(&mutex_);
     if (status.ok()) {
@@ -133,8 +139,9 @@ void LandingZone::FinishFrame(const FrameHeader& header, size_t payload_bytes, c
     const bool complete =
         waiting_.has_value() && (!error_.ok() || static_cast<int64_t>(records_.size()) >= waiting_->manifest.num_frames);
     if (complete) waiting = std::exchange(waiting_, std::nullopt);
+    unpinned = UnpinLocked();
   }
-  Unpin();
+  if (unpinned) unpinned();
   if (!waiting.has_value()) return;
   LandingStats stats;
   const absl::Status verified = Verify(waiting->manifest, &stats);

@@ -141,6 +141,8 @@ class LandingZone {
   // From check to end of a write. Pin says CANCELLED when the zone is closed, and remembers `status` when it is an error.
   absl::Status Pin(const absl::Status& status);
   void Unpin();
+  // What is to be called without the lock; may be null.
+  std::function<void()> UnpinLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status);
 
   const LandingZoneOptions options_;
