@@ -28,6 +28,8 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   DecodeCall(DecodeService* service, const std::optional<TraceContext>& caller)
       : service_(service), runtime_(service->runtime_), history_(service->runtime_, &service->links_), trace_(runtime_->tracer(), caller) {}
   Stream* Open();
+  // The worker ends, with its engine: nothing more is to come of the call.
+  void Abandon() { timeout_.reset(); }
 
   // Engine thread: what the KV link reports.
   void OnManifest(EngineCore& core, int attempt, const PeerId& peer, const absl::Status& verified, const LandingStats& stats);

@@ -32,7 +32,10 @@ DecodeService::DecodeService(WorkerRuntime* runtime)
                  &directory_, ReceiverEvents()),
       links_(WorkerLinksOptions(runtime), Clock::Real()) {}
 
-DecodeService::~DecodeService() = default;
+// The engine has stopped: nothing else touches the calls.
+DecodeService::~DecodeService() {
+  for (const auto& [transfer, call] : calls_) call->Abandon();
+}
 
 absl::Status DecodeService::StartReceivers(const std::string& address) { return receivers_.Start(address); }
 

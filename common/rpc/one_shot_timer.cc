@@ -3,12 +3,30 @@
 
 #include <utility>
 
+#include "common/base/mutex.h"
+
 namespace baton {
 
-OneShotTimer::OneShotTimer(absl::Duration delay, std::function<void()> on_fired) {
-  alarm_.Set(absl::ToChronoTime(absl::Now() + delay), [on_fired = std::move(on_fired)](bool fired) {
-    if (fired) on_fired();
+struct OneShotTimer::Call {
+  Mutex mutex;
+  std::function<void()> on_fired ABSL_GUARDED_BY(mutex);
+};
+
+OneShotTimer::OneShotTimer(absl::Duration delay, std::function<void()> on_fired) : call_(std::make_shared<Call>()) {
+  {
+    MutexLock lock(&call_->mutex);
+    call_->on_fired = std::move(on_fired);
+  }
+  alarm_.Set(absl::ToChronoTime(absl::Now() + delay), [call = call_](bool fired) {
+    MutexLock lock(&call->mutex);
+    if (fired && call->on_fired) call->on_fired();
   });
+}
+
+OneShotTimer::~OneShotTimer() {
+  std::function<void()> dropped;  // After the lock: it may hold the last of anything.
+  MutexLock lock(&call_->mutex);
+  dropped = std::exchange(call_->on_fired, nullptr);
 }
 
 }  // namespace baton

@@ -3,21 +3,25 @@
 #define BATON_COMMON_RPC_ONE_SHOT_TIMER_H_
 
 #include <functional>
+#include <memory>
 
 #include "absl/time/time.h"
 #include "grpcpp/alarm.h"
 
 namespace baton {
 
-// Calls back once, `delay` from now, unless it is destroyed before: on one of gRPC's threads, which must not be kept waiting. A call
-// that has begun goes on beside the destructor, so it holds what it needs.
+// Calls back once, `delay` from now, unless it is destroyed before: on one of gRPC's threads, which must not be kept waiting. Once
+// the destructor has returned the call is over or never comes, and what it held is free. The call may not destroy the timer.
 class OneShotTimer {
  public:
   OneShotTimer(absl::Duration delay, std::function<void()> on_fired);
+  ~OneShotTimer();
   OneShotTimer(const OneShotTimer&) = delete;
   OneShotTimer& operator=(const OneShotTimer&) = delete;
 
  private:
+  struct Call;
+  const std::shared_ptr<Call> call_;
   grpc::Alarm alarm_;
 };
 
