@@ -190,6 +190,7 @@ std::string ReportJson(const Report& report) {
     json[absl::StrCat("median_", name, "_ms")] = s->median;
     json[absl::StrCat("p90_", name, "_ms")] = s->p90;
     json[absl::StrCat("p99_", name, "_ms")] = s->p99;
+    json[absl::StrCat("p99.5_", name, "_ms")] = s->p995;
     json[absl::StrCat("max_", name, "_ms")] = s->max;
   }
   if (report.burst_itl_ms.count + report.burst_ttft_ms.count > 0) {

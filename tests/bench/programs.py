@@ -17,10 +17,11 @@ CASE_TIMEOUT_S = 900
 
 
 class Program:
-    """A driver, stopped while it is not asked: idle threads of some libraries spin."""
+    """A driver, stopped while it is not asked (`rests`): idle threads of some libraries spin."""
 
-    def __init__(self, name, command, environment=None):
+    def __init__(self, name, command, environment=None, rests=True):
         self.name = name
+        self.rests = rests
         print(f"starting {name}", file=sys.stderr)
         self.log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
@@ -28,7 +29,7 @@ class Program:
         self.lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         self.about = self._answer(START_TIMEOUT_S)["ready"]
-        self._signal(signal.SIGSTOP)
+        self._rest()
 
     def _read(self):
         for line in self.process.stdout:
@@ -61,8 +62,12 @@ class Program:
         self.process.stdin.write(json.dumps(case) + "\n")
         self.process.stdin.flush()
         answer = self._answer(CASE_TIMEOUT_S)
-        self._signal(signal.SIGSTOP)
+        self._rest()
         return answer
+
+    def _rest(self):
+        if self.rests:
+            self._signal(signal.SIGSTOP)
 
     def end(self):
         self._signal(signal.SIGCONT)

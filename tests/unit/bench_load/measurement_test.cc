@@ -79,7 +79,7 @@ TEST(Report, JsonHasTheNamesOfVllm) {
   const auto json = ParseJson(ReportJson(MakeReport({Stream(0, {10, 20})}, At(30))));
   ASSERT_TRUE(json.ok());
   for (const char* name : {"completed", "duration", "total_input_tokens", "total_output_tokens", "request_throughput", "output_throughput",
-                           "mean_ttft_ms", "median_tpot_ms", "p99_itl_ms", "p90_e2el_ms"}) {
+                           "mean_ttft_ms", "median_tpot_ms", "p99_itl_ms", "p99.5_itl_ms", "p90_e2el_ms"}) {
     EXPECT_TRUE(json->contains(name)) << name;
   }
   EXPECT_FALSE(json->contains("burst"));
