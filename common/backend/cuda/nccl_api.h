@@ -14,6 +14,7 @@ namespace baton::cuda {
 
 #define BATON_NCCL_API(X)                                                                                \
   X(ncclGetVersion) X(ncclGetErrorString) X(ncclGetLastError) X(ncclGetUniqueId) X(ncclCommInitRank)     \
+  X(ncclCommInitRankConfig) X(ncclCommFinalize)                                                          \
   X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError) X(ncclCommCount) X(ncclCommUserRank)      \
   X(ncclGroupStart) X(ncclGroupEnd) X(ncclSend) X(ncclRecv)
 
