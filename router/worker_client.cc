@@ -44,6 +44,7 @@ std::shared_ptr<DecodeStream> WorkerClients::OpenDecode(const WorkerRef& worker,
   if (client == nullptr) return nullptr;
   auto stream = DecodeStream::Create(std::move(callbacks), kCallLimits);
   AddTraceContext(trace, stream->context());
+  stream->context()->set_initial_metadata_corked(true);  // It goes with the first message, which follows at once.
   client->decode->async()->Decode(stream->context(), stream->reactor());
   stream->Start();
   return stream;
@@ -55,6 +56,7 @@ std::shared_ptr<PrefillStream> WorkerClients::OpenPrefill(const WorkerRef& worke
   if (client == nullptr) return nullptr;
   auto stream = PrefillStream::Create(std::move(callbacks), kCallLimits);
   AddTraceContext(trace, stream->context());
+  stream->context()->set_initial_metadata_corked(true);
   client->prefill->async()->Prefill(stream->context(), stream->reactor());
   stream->Start();
   return stream;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 
+#include "absl/synchronization/mutex.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
@@ -29,6 +30,9 @@ struct ThreadUser {
 }  // namespace
 
 void KeepCallbackThreads() {
+  // Debian builds Abseil with its search for deadlocks: every lock that gRPC takes while it holds another is noted in one graph, under one
+  // lock. Once for the process; cheap enough for every call.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Never destroyed: it is what must not leave, and its call may still be ending. In static memory, so that a leak checker, too,
   // finds what it owns: nobody reads a pointer to it, and the compiler would drop one.
   alignas(ThreadUser) static std::byte memory[sizeof(ThreadUser)];

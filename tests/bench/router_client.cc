@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client of tests/bench/router (driver.h): the same calls to a router and to a bare gRPC service (stub_cluster).
 //   router_client --router HOST:PORT --bare HOST:PORT
-// {"kind": "latency", "repeat", "prompt"}: a bare unary call and a request of one token, in turns: "bare", "first_token", "end",
-// seconds of each. {"kind": "open", "target": "router" | "bare", "streams", "connections", "prompt"}: opens them and waits for
+// {"kind": "latency", "repeat", "prompt"}: a bare unary call and a request of one token, in turns: seconds of each, "bare", "end", and
+// "added", which is "end" without the phases prefill and first step of the request's timeline. {"kind": "open", "target": "router" | "bare", "streams", "connections", "prompt"}: opens them and waits for
 // the first token of each. {"kind": "count", "seconds"}: what comes meanwhile, over all of them. {"kind": "close"}: cancels them.
 #include <grpcpp/grpcpp.h>
 
@@ -64,8 +64,9 @@ class StreamCall : public grpc::ClientReadReactor<v1::GenerateResponse> {
   // The longest time between two messages since this was asked last.
   int64_t TakeLongestGapNs() { return longest_gap_ns_.exchange(0, std::memory_order_relaxed); }
 
-  MonotonicTime first_token_at() const { return first_token_at_; }
+  // After its end.
   MonotonicTime ended_at() const { return ended_at_; }
+  absl::Duration worked() const { return worked_; }
 
  private:
   void OnReadDone(bool ok) override {
@@ -78,14 +79,14 @@ class StreamCall : public grpc::ClientReadReactor<v1::GenerateResponse> {
         longest_gap_ns_.store(std::max(longest_gap_ns_.load(std::memory_order_relaxed), absl::ToInt64Nanoseconds(now - last_)), std::memory_order_relaxed);
       }
       last_ = now;
-      if (messages() == 0) NoteFirstToken(now);
+      if (messages() == 0) NoteFirstToken();
       tokens_.fetch_add(tokens, std::memory_order_relaxed);
       messages_.fetch_add(1, std::memory_order_relaxed);
     }
+    if (response_.has_timeline()) worked_ = absl::Milliseconds(response_.timeline().prefill_ms() + response_.timeline().first_step_ms());
     StartRead(&response_);
   }
-  void NoteFirstToken(MonotonicTime now) {
-    first_token_at_ = now;
+  void NoteFirstToken() {
     MutexLock lock(&progress_->mutex);
     ++progress_->first_tokens;
     progress_->changed.NotifyAll();
@@ -103,7 +104,8 @@ class StreamCall : public grpc::ClientReadReactor<v1::GenerateResponse> {
   grpc::ClientContext context_;
   v1::GenerateResponse response_;
   std::atomic<int64_t> tokens_{0}, messages_{0}, longest_gap_ns_{0};
-  MonotonicTime last_, first_token_at_, ended_at_;
+  MonotonicTime last_, ended_at_;
+  absl::Duration worked_;
 };
 
 class Client {
@@ -149,7 +151,7 @@ class Client {
 
   absl::StatusOr<json> MeasureLatency(int repeat, int prompt) {
     const auto router = Connect(absl::GetFlag(FLAGS_router)), bare = Connect(absl::GetFlag(FLAGS_bare));
-    json bare_s = json::array(), first_s = json::array(), end_s = json::array();
+    json bare_s = json::array(), added_s = json::array(), end_s = json::array();
     for (int i = 0; i < repeat; ++i) {
       BATON_ASSIGN_OR_RETURN(const double unary, UnarySeconds(bare.get()));
       bare_s.push_back(unary);
@@ -158,10 +160,10 @@ class Client {
       const MonotonicTime begin = Clock::Real()->Now();
       StreamCall call(router.get(), std::move(request), &progress);
       BATON_RETURN_IF_ERROR(WaitFor(&progress, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return progress.ended == 1; }));
-      first_s.push_back(absl::ToDoubleSeconds(call.first_token_at() - begin));
       end_s.push_back(absl::ToDoubleSeconds(call.ended_at() - begin));
+      added_s.push_back(absl::ToDoubleSeconds(call.ended_at() - begin - call.worked()));
     }
-    return json{{"bare", bare_s}, {"first_token", first_s}, {"end", end_s}};
+    return json{{"bare", bare_s}, {"added", added_s}, {"end", end_s}};
   }
 
   // By the callback API, as everything here: a thread that blocks in a call is woken otherwise.
