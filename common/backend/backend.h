@@ -50,11 +50,13 @@ struct LayerWeights {
   std::shared_ptr<const float[]> q_norm, k_norm;       // [head_dim] or null
 };
 
-enum class KvDtype : uint8_t { kF32, kF16, kBf16 };
+// kInt8: signed integers, with an fp32 scale per token and KV head, K and V apart: x = scale q (kv_int8.h).
+enum class KvDtype : uint8_t { kF32, kF16, kBf16, kInt8 };
 
 // One layer of a paged KV pool. Block b holds block_size consecutive positions of one sequence:
 //   K: [num_kv_heads, head_dim, block_size] at k + b * block_stride   (transposed: 16 keys fill a vector register)
 //   V: [num_kv_heads, block_size, head_dim] at v + b * block_stride
+// With kInt8 the [block_size] scales of a head's tokens follow its values, in K and in V.
 // K is stored after qk-norm and rotary embedding. Values are rounded once, when written, before any read.
 struct KvLayerView {
   uint8_t* k = nullptr;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/backend/kv_int8.h"
 #include "common/base/half.h"
 
 namespace baton {
@@ -70,6 +71,7 @@ void ReferenceRope(int position, const float* inv_freq, int head_dim, bool inter
 }
 
 float LoadKvElement(const uint8_t* base, int64_t index, KvDtype dtype) {
+  if (dtype == KvDtype::kInt8) return static_cast<int8_t>(base[index]);
   if (dtype == KvDtype::kF32) {
     float value;
     std::memcpy(&value, base + index * 4, 4);
@@ -89,34 +91,58 @@ void StoreKvElement(float value, KvDtype dtype, int64_t index, uint8_t* base) {
   std::memcpy(base + index * 2, &bits, 2);
 }
 
+// K of one head lies [head_dim, block_size], V [block_size, head_dim]: element d of the token at `offset`.
+static int64_t KvIndex(const KvLayerView& kv, bool is_v, int offset, int d) {
+  return is_v ? static_cast<int64_t>(offset) * kv.head_dim + d : static_cast<int64_t>(d) * kv.block_size + offset;
+}
+
+int64_t KvHeadBytes(const KvLayerView& kv) {
+  const int64_t values = static_cast<int64_t>(kv.head_dim) * kv.block_size;
+  return kv.dtype == KvDtype::kF32 ? 4 * values : kv.dtype == KvDtype::kInt8 ? values + 4 * int64_t{kv.block_size} : 2 * values;
+}
+
+float KvScale(const KvLayerView& kv, const uint8_t* head, int offset) {
+  if (kv.dtype != KvDtype::kInt8) return 1.0f;
+  float scale;
+  std::memcpy(&scale, head + kv.head_dim * kv.block_size + offset * 4, sizeof(scale));
+  return scale;
+}
+
+static void WriteKvHead(const KvLayerView& kv, bool is_v, int head, int32_t slot, const float* x) {
+  uint8_t* const cell = (is_v ? kv.v : kv.k) + static_cast<size_t>(slot / kv.block_size) * kv.block_stride;
+  uint8_t* const values = cell + head * KvHeadBytes(kv);
+  const int offset = slot % kv.block_size;
+  if (kv.dtype != KvDtype::kInt8) {
+    for (int d = 0; d < kv.head_dim; ++d) StoreKvElement(x[d], kv.dtype, KvIndex(kv, is_v, offset, d), values);
+    return;
+  }
+  std::vector<int8_t> integers(static_cast<size_t>(kv.head_dim));
+  const float scale = QuantiseKvHead(x, integers.size(), integers.data());
+  for (int d = 0; d < kv.head_dim; ++d) values[KvIndex(kv, is_v, offset, d)] = static_cast<uint8_t>(integers[static_cast<size_t>(d)]);
+  std::memcpy(values + kv.head_dim * kv.block_size + offset * 4, &scale, sizeof(scale));
+}
+
 void ReferenceWriteKv(const KvLayerView& kv, int32_t slot, const float* k, const float* v) {
-  const int32_t block = slot / kv.block_size;
-  const int32_t offset = slot % kv.block_size;
-  uint8_t* k_cell = kv.k + static_cast<size_t>(block) * kv.block_stride;
-  uint8_t* v_cell = kv.v + static_cast<size_t>(block) * kv.block_stride;
   for (int h = 0; h < kv.num_kv_heads; ++h) {
-    for (int d = 0; d < kv.head_dim; ++d) {
-      const int64_t k_index = (static_cast<int64_t>(h) * kv.head_dim + d) * kv.block_size + offset;
-      const int64_t v_index = (static_cast<int64_t>(h) * kv.block_size + offset) * kv.head_dim + d;
-      StoreKvElement(k[h * kv.head_dim + d], kv.dtype, k_index, k_cell);
-      StoreKvElement(v[h * kv.head_dim + d], kv.dtype, v_index, v_cell);
-    }
+    WriteKvHead(kv, false, h, slot, k + h * kv.head_dim);
+    WriteKvHead(kv, true, h, slot, v + h * kv.head_dim);
   }
 }
 
 void ReferenceAttention(const KvLayerView& kv, const int32_t* block_table, int position, int kv_head, const float* q,
                         std::vector<float>* scores, float* out) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(kv.head_dim));
-  const int64_t k_head = static_cast<int64_t>(kv_head) * kv.head_dim * kv.block_size;
+  const int64_t head_bytes = kv_head * KvHeadBytes(kv);
   const int num_blocks = position / kv.block_size + 1;
   scores->assign(static_cast<size_t>(num_blocks * kv.block_size), 0.0f);
   for (int b = 0; b < num_blocks; ++b) {  // A block's keys lie [head_dim, block_size].
-    const uint8_t* k = kv.k + static_cast<size_t>(block_table[b]) * kv.block_stride;
+    const uint8_t* k = kv.k + static_cast<size_t>(block_table[b]) * kv.block_stride + head_bytes;
     float* block_scores = scores->data() + static_cast<size_t>(b * kv.block_size);
     for (int d = 0; d < kv.head_dim; ++d) {
-      const int64_t keys = k_head + static_cast<int64_t>(d) * kv.block_size;
+      const int64_t keys = static_cast<int64_t>(d) * kv.block_size;
       for (int o = 0; o < kv.block_size; ++o) block_scores[o] += q[d] * LoadKvElement(k, keys + o, kv.dtype);
     }
+    for (int o = 0; o < kv.block_size; ++o) block_scores[o] *= KvScale(kv, k, o);
   }
   scores->resize(static_cast<size_t>(position) + 1);  // What lies behind in the last block is of no position yet.
   float largest = -INFINITY;
@@ -131,9 +157,10 @@ void ReferenceAttention(const KvLayerView& kv, const int32_t* block_table, int p
   }
   std::fill_n(out, kv.head_dim, 0.0f);
   for (int p = 0; p <= position; ++p) {
-    const uint8_t* v = kv.v + static_cast<size_t>(block_table[p / kv.block_size]) * kv.block_stride;
-    const int64_t row = (static_cast<int64_t>(kv_head) * kv.block_size + p % kv.block_size) * kv.head_dim;
-    const float weight = (*scores)[static_cast<size_t>(p)] / sum;
+    const uint8_t* v = kv.v + static_cast<size_t>(block_table[p / kv.block_size]) * kv.block_stride + head_bytes;
+    const int offset = p % kv.block_size;
+    const int64_t row = static_cast<int64_t>(offset) * kv.head_dim;
+    const float weight = (*scores)[static_cast<size_t>(p)] / sum * KvScale(kv, v, offset);
     for (int d = 0; d < kv.head_dim; ++d) out[d] += weight * LoadKvElement(v, row + d, kv.dtype);
   }
 }

@@ -25,9 +25,14 @@ void ReferenceLinear(const float* w, const float* x, int num_rows, int64_t out, 
 // (i, i + head_dim / 2).
 void ReferenceRope(int position, const float* inv_freq, int head_dim, bool interleaved, float* head);
 
-// One element of a KV cell, and storing one (rounded to nearest even).
+// One element of a KV cell, without a scale, and storing one (rounded to nearest even; not kInt8).
 float LoadKvElement(const uint8_t* base, int64_t index, KvDtype dtype);
 void StoreKvElement(float value, KvDtype dtype, int64_t index, uint8_t* base);
+
+// Of a cell, bytes from one head's K (or V) to the next one's; and the scale of the token at `offset` of the head that begins at
+// `head`, 1 for types without.
+int64_t KvHeadBytes(const KvLayerView& kv);
+float KvScale(const KvLayerView& kv, const uint8_t* head, int offset);
 
 // Writes one token's keys and values [num_kv_heads, head_dim] each to its slot.
 void ReferenceWriteKv(const KvLayerView& kv, int32_t slot, const float* k, const float* v);

@@ -27,6 +27,8 @@ const char* KvDtypeName(KvDtype dtype) {
       return "f16";
     case KvDtype::kBf16:
       return "bf16";
+    case KvDtype::kInt8:
+      return "int8";
   }
   return "unknown";
 }
@@ -35,7 +37,8 @@ absl::StatusOr<KvDtype> ParseKvDtype(absl::string_view name) {
   if (name == "f32") return KvDtype::kF32;
   if (name == "f16") return KvDtype::kF16;
   if (name == "bf16") return KvDtype::kBf16;
-  return absl::InvalidArgumentError(absl::StrFormat("kv dtype \"%s\" is not one of f32, f16, bf16", name));
+  if (name == "int8") return KvDtype::kInt8;
+  return absl::InvalidArgumentError(absl::StrFormat("kv dtype \"%s\" is not one of f32, f16, bf16, int8", name));
 }
 
 absl::Status KvLayout::Validate() const {
@@ -51,16 +54,18 @@ absl::Status KvLayout::Validate() const {
   if (block_size % 16 != 0) {
     return absl::InvalidArgumentError(absl::StrFormat("kv layout: block_size %d is no multiple of 16", block_size));
   }
-  if (dtype != KvDtype::kF32 && dtype != KvDtype::kF16 && dtype != KvDtype::kBf16) {
+  if (dtype != KvDtype::kF32 && dtype != KvDtype::kF16 && dtype != KvDtype::kBf16 && dtype != KvDtype::kInt8) {
     return absl::InvalidArgumentError(absl::StrFormat("kv layout: dtype %d is unknown", static_cast<int>(dtype)));
   }
   return absl::OkStatus();
 }
 
-size_t KvLayout::element_bytes() const { return dtype == KvDtype::kF32 ? 4 : 2; }
+size_t KvLayout::element_bytes() const { return dtype == KvDtype::kF32 ? 4 : dtype == KvDtype::kInt8 ? 1 : 2; }
+
+size_t KvLayout::scale_bytes() const { return dtype == KvDtype::kInt8 ? sizeof(float) : 0; }
 
 size_t KvLayout::token_layer_bytes() const {
-  return 2 * static_cast<size_t>(num_kv_heads) * static_cast<size_t>(head_dim) * element_bytes();
+  return 2 * static_cast<size_t>(num_kv_heads) * (static_cast<size_t>(head_dim) * element_bytes() + scale_bytes());
 }
 
 size_t KvLayout::block_layer_bytes() const { return static_cast<size_t>(block_size) * token_layer_bytes(); }

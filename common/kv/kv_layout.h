@@ -16,7 +16,8 @@ namespace baton {
 // Exact geometry of a KV pool. Two pools whose layouts have the same fingerprint may exchange raw block bytes.
 //
 // A pool is [num_layers][num_blocks][block_layer_bytes]; one (layer, block) cell is K [num_kv_heads, head_dim, block_size]
-// followed by V [num_kv_heads, block_size, head_dim] (backend.h, KvLayerView).
+// followed by V [num_kv_heads, block_size, head_dim] (backend.h, KvLayerView); with kInt8 the scales of a head's tokens,
+// [block_size], follow its values in both.
 struct KvLayout {
   int num_layers = 0;
   int num_kv_heads = 0;  // Of this rank; with tensor parallelism a slice of the model's heads.
@@ -29,7 +30,8 @@ struct KvLayout {
   // INVALID_ARGUMENT names the field, value and bound.
   absl::Status Validate() const;
 
-  size_t element_bytes() const;        // 4 or 2.
+  size_t element_bytes() const;        // 4, 2 or 1.
+  size_t scale_bytes() const;          // Of one token and head, K or V: 4 with kInt8, else 0.
   size_t token_layer_bytes() const;    // K and V of one token in one layer.
   size_t block_layer_bytes() const;    // One (layer, block) cell: block_size * token_layer_bytes().
   size_t block_bytes() const;          // One block over all layers.
@@ -47,7 +49,7 @@ struct KvLayout {
 // The inverse of fingerprint(). INVALID_ARGUMENT for any other text, or a layout that does not validate.
 absl::StatusOr<KvLayout> ParseKvLayout(absl::string_view fingerprint);
 
-// "f32", "f16" or "bf16".
+// "f32", "f16", "bf16" or "int8".
 const char* KvDtypeName(KvDtype dtype);
 // The inverse. INVALID_ARGUMENT lists the names.
 absl::StatusOr<KvDtype> ParseKvDtype(absl::string_view name);

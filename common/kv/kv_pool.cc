@@ -105,28 +105,32 @@ void KvPool::ToDevice(std::span<const int32_t> blocks) const {
   if (device_ != nullptr) backend_->CopyFromHost(Copies(0, layout_.num_layers, blocks, false));
 }
 
-// A cell is, for K, num_kv_heads * head_dim runs of block_size elements, of which a token range is a slice of each; for V,
-// num_kv_heads runs of block_size rows of head_dim elements, again a slice of each. `copy(cell_offset, wire_offset, bytes)`
-// is called per slice.
+// A cell is, for K, per head head_dim runs of block_size elements, of which a token range is a slice of each; for V, per head one run
+// of block_size rows of head_dim elements, again a slice of each; and behind each head's runs one of its scales, where there are any.
+// `copy(cell_offset, wire_offset, bytes)` is called per slice.
 template <typename Copy>
 static void ForEachSlice(const KvLayout& layout, int offset, int num_tokens, Copy copy) {
   BATON_CHECK(offset >= 0 && num_tokens >= 0 && offset + num_tokens <= layout.block_size)
       << "offset " << offset << ", tokens " << num_tokens;
-  const size_t element = layout.element_bytes();
-  const size_t tokens = static_cast<size_t>(num_tokens);
-  const size_t heads = static_cast<size_t>(layout.num_kv_heads);
-  const size_t dim = static_cast<size_t>(layout.head_dim);
+  const size_t element = layout.element_bytes(), scale = layout.scale_bytes();
+  const size_t tokens = static_cast<size_t>(num_tokens), first = static_cast<size_t>(offset);
+  const size_t heads = static_cast<size_t>(layout.num_kv_heads), dim = static_cast<size_t>(layout.head_dim);
   const size_t block = static_cast<size_t>(layout.block_size);
-  const size_t first = static_cast<size_t>(offset);
-  size_t wire = 0;
-  for (size_t i = 0; i < heads * dim; ++i) {
-    copy((i * block + first) * element, wire, tokens * element);
-    wire += tokens * element;
-  }
-  const size_t v = heads * dim * block * element;
+  size_t run = 0, wire = 0;
+  // The slice of a run of `token_bytes` per token, and the run behind it.
+  const auto slice = [&](size_t token_bytes) {
+    if (token_bytes == 0) return;
+    copy(run + first * token_bytes, wire, tokens * token_bytes);
+    run += block * token_bytes;
+    wire += tokens * token_bytes;
+  };
   for (size_t h = 0; h < heads; ++h) {
-    copy(v + (h * block + first) * dim * element, wire, tokens * dim * element);
-    wire += tokens * dim * element;
+    for (size_t d = 0; d < dim; ++d) slice(element);
+    slice(scale);
+  }
+  for (size_t h = 0; h < heads; ++h) {
+    slice(dim * element);
+    slice(scale);
   }
 }
 

@@ -58,8 +58,8 @@ class KvPool {
   std::span<uint8_t> Cell(int layer, int32_t block) const;
 
   // Wire form of `num_tokens` positions starting at `offset` within a cell (offset + num_tokens <= block_size):
-  // K [num_kv_heads, head_dim, num_tokens] then V [num_kv_heads, num_tokens, head_dim], num_tokens * token_layer_bytes()
-  // long. A whole cell (offset 0, num_tokens block_size) is the cell's own bytes.
+  // K [num_kv_heads, head_dim, num_tokens] then V [num_kv_heads, num_tokens, head_dim], with kInt8 each head's [num_tokens]
+  // scales behind its values; num_tokens * token_layer_bytes() long. A whole cell (offset 0, num_tokens block_size) is the cell's own bytes.
   void ReadTokens(int layer, int32_t block, int offset, int num_tokens, std::span<uint8_t> out) const;
   void WriteTokens(int layer, int32_t block, int offset, int num_tokens, std::span<const uint8_t> in) const;
 

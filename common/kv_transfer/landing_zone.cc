@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/layout_conversion.h"
 
 namespace baton {
 
@@ -38,6 +39,11 @@ LandingZone::LandingZone(const LandingZoneOptions& options, KvPool* pool, const 
                          std::function<void()> on_unpinned)
     : options_(options), pool_(pool), clock_(clock), on_unpinned_(std::move(on_unpinned)) {
   BATON_CHECK(options.num_tokens <= static_cast<int>(options.blocks.size()) * pool->layout().block_size);
+  if (const std::string& wire = options.compatibility.kv_wire_layout; !wire.empty() && wire != pool->layout().fingerprint()) {
+    const absl::StatusOr<KvLayout> layout = ParseKvLayout(wire);
+    BATON_CHECK(layout.ok()) << layout.status();
+    wire_ = *layout;
+  }
 }
 
 absl::Status LandingZone::Write(const FrameHeader& header, std::span<const uint8_t> payload) {
@@ -62,7 +68,7 @@ absl::Status LandingZone::Write(const FrameHeader& header, std::span<const std::
       if (filled == to.iov_len) ++vector, filled = 0;
     }
   }
-  arrival.WritePartial();
+  arrival.WriteBuffered();
   FinishFrame(header, payload_bytes, absl::OkStatus());
   return absl::OkStatus();
 }
@@ -166,11 +172,16 @@ absl::Status LandingZone::CheckFrame(const FrameHeader& header, size_t payload_b
                                                    " does not start and end at blocks of ", layout.block_size));
   }
   const size_t expected = static_cast<size_t>(header.token_end - header.token_begin) * layout.token_layer_bytes();
-  if (payload_bytes != expected) {
+  if (payload_bytes != expected && WireLayout(header, payload_bytes) == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("KV frame of ", header.token_end - header.token_begin, " tokens has ",
                                                    payload_bytes, " bytes, not ", expected));
   }
   return absl::OkStatus();
+}
+
+const KvLayout* LandingZone::WireLayout(const FrameHeader& header, size_t payload_bytes) const {
+  const size_t num_tokens = static_cast<size_t>(header.token_end - header.token_begin);
+  return wire_ && payload_bytes == num_tokens * wire_->token_layer_bytes() ? &*wire_ : nullptr;
 }
 
 absl::Status LandingZone::CheckSum(const FrameHeader& header, std::span<const std::span<const uint8_t>> payload) const {
@@ -215,7 +226,8 @@ absl::Status LandingZone::Verify(const Manifest& manifest, LandingStats* stats) 
     return absl::FailedPreconditionError(absl::StrCat("model mismatch: peer ", manifest.model_fingerprint, ", local ",
                                                       local.model_fingerprint));
   }
-  if (manifest.kv_layout != local.kv_layout) {
+  const bool in_wire_layout = wire_ && manifest.kv_layout == local.kv_wire_layout;
+  if (manifest.kv_layout != local.kv_layout && !in_wire_layout) {
     return absl::FailedPreconditionError(
         absl::StrCat("kv layout mismatch: peer ", manifest.kv_layout, ", local ", local.kv_layout));
   }
@@ -229,6 +241,12 @@ absl::Status LandingZone::Verify(const Manifest& manifest, LandingStats* stats) 
                                                          manifest.token_hash, options_.token_hash));
   }
   BATON_RETURN_IF_ERROR(CheckCoverage(records));
+  const KvLayout& layout = in_wire_layout ? *wire_ : pool_->layout();
+  const int64_t expected_bytes = int64_t{options_.num_tokens - options_.first_token} * static_cast<int64_t>(layout.token_bytes());
+  if (stats->payload_bytes != expected_bytes) {
+    return absl::DataLossError(absl::StrCat("KV of ", stats->payload_bytes, " bytes arrived, of layout ", manifest.kv_layout, " it has ",
+                                            expected_bytes));
+  }
   if (const uint64_t checksum = ManifestChecksum(std::move(records), manifest); checksum != manifest.checksum) {
     return absl::DataLossError(
         absl::StrFormat("manifest checksum %016x, of what arrived %016x", manifest.checksum, checksum));
@@ -289,11 +307,11 @@ bool LandingZone::Close() {
 }
 
 FrameArrival::FrameArrival(LandingZone* zone, const FrameHeader& header, size_t payload_bytes)
-    : zone_(zone), header_(header), payload_bytes_(payload_bytes), place_(zone->PlaceOf(header)), missing_(payload_bytes) {
+    : zone_(zone), header_(header), payload_bytes_(payload_bytes), wire_(zone->WireLayout(header, payload_bytes)), missing_(payload_bytes) {
+  if (wire_ == nullptr) place_ = zone->PlaceOf(header);
   for (const std::span<uint8_t> cell : place_.whole) vectors_.push_back({.iov_base = cell.data(), .iov_len = cell.size()});
-  if (place_.partial_tokens == 0) return;
-  partial_.resize(static_cast<size_t>(place_.partial_tokens) * zone->pool_->layout().token_layer_bytes());
-  vectors_.push_back({.iov_base = partial_.data(), .iov_len = partial_.size()});
+  buffer_.resize(wire_ != nullptr ? payload_bytes : static_cast<size_t>(place_.partial_tokens) * zone->pool_->layout().token_layer_bytes());
+  if (!buffer_.empty()) vectors_.push_back({.iov_base = buffer_.data(), .iov_len = buffer_.size()});
 }
 
 std::span<const iovec> FrameArrival::Pin() {
@@ -318,16 +336,19 @@ absl::Status FrameArrival::Commit() {
   BATON_CHECK_EQ(missing_, size_t{0});
   BATON_RETURN_IF_ERROR(zone_->Pin(absl::OkStatus()));
   std::vector<std::span<const uint8_t>> pieces(place_.whole.begin(), place_.whole.end());
-  if (!partial_.empty()) pieces.push_back(partial_);
+  if (!buffer_.empty()) pieces.push_back(buffer_);
   const absl::Status status = zone_->CheckSum(header_, pieces);
-  if (status.ok()) WritePartial();
+  if (status.ok()) WriteBuffered();
   zone_->FinishFrame(header_, payload_bytes_, status);
   return status;
 }
 
-void FrameArrival::WritePartial() {
-  if (partial_.empty()) return;
-  zone_->pool_->WriteTokens(header_.layer, place_.partial_block, 0, place_.partial_tokens, partial_);
+void FrameArrival::WriteBuffered() {
+  if (buffer_.empty()) return;
+  if (wire_ != nullptr) {
+    return WriteTokensFrom(*zone_->pool_, *wire_, header_.layer, zone_->blocks(), header_.token_begin, header_.token_end, buffer_);
+  }
+  zone_->pool_->WriteTokens(header_.layer, place_.partial_block, 0, place_.partial_tokens, buffer_);
 }
 
 void LandingDirectory::Put(std::shared_ptr<LandingZone> zone) {

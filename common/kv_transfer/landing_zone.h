@@ -127,6 +127,8 @@ class LandingZone {
     std::function<void(const absl::Status&, const LandingStats&)> done;
   };
 
+  // Of frames of that size, the layout that is not the pool's; null: they are as the pool has them.
+  const KvLayout* WireLayout(const FrameHeader& header, size_t payload_bytes) const;
   absl::Status CheckFrame(const FrameHeader& header, size_t payload_bytes) const;
   absl::Status CheckCoverage(const std::vector<FrameRecord>& records) const;
   absl::Status CheckSum(const FrameHeader& header, std::span<const std::span<const uint8_t>> payload) const;
@@ -146,6 +148,7 @@ class LandingZone {
   void FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status);
 
   const LandingZoneOptions options_;
+  std::optional<KvLayout> wire_;  // Of frames, where that is not the pool's.
   KvPool* const pool_;
   const Clock* const clock_;
   mutable Mutex mutex_;
@@ -177,13 +180,15 @@ class FrameArrival {
  private:
   friend class LandingZone;
   FrameArrival(LandingZone* zone, const FrameHeader& header, size_t payload_bytes);
-  void WritePartial();
+  // What did not come straight into the blocks.
+  void WriteBuffered();
 
   LandingZone* const zone_;
   const FrameHeader header_;
   const size_t payload_bytes_;
-  LandingZone::Place place_;
-  std::vector<uint8_t> partial_;  // Of a cell that is not filled to its end, in wire form.
+  const KvLayout* const wire_;  // In which it comes; null: in the pool's.
+  LandingZone::Place place_;    // Of one in the pool's.
+  std::vector<uint8_t> buffer_;  // All of one in another layout, or the cell that is not filled to its end, in wire form.
   std::vector<iovec> vectors_;
   size_t next_vector_ = 0;
   size_t missing_;

@@ -16,11 +16,17 @@ namespace baton {
 absl::Status CheckConvertible(const KvLayout& peer, const KvLayout& local);
 
 // Tokens [token_begin, token_end) of one layer in the wire form of `target`: cell after cell of its blocks, the last one
-// filled as far as token_end, every value rounded to its dtype (f32 and f16 to nearest, ties to even). token_begin is a
+// filled as far as token_end, every value rounded to its dtype (to nearest, ties to even). token_begin is a
 // multiple of target's block size. `blocks` are the pool's, in position order from token 0.
 //   out  [(token_end - token_begin) * target.token_layer_bytes()]
 void ReadTokensAs(const KvPool& pool, const KvLayout& target, int layer, std::span<const BlockId> blocks, int token_begin,
                   int token_end, std::span<uint8_t> out);
+
+// The other way: a wire cell after another of `wire`, whose block size is the pool's, into tokens [token_begin, token_end) of the
+// pool's blocks.
+//   in  [(token_end - token_begin) * wire.token_layer_bytes()]
+void WriteTokensFrom(const KvPool& pool, const KvLayout& wire, int layer, std::span<const BlockId> blocks, int token_begin,
+                     int token_end, std::span<const uint8_t> in);
 
 }  // namespace baton
 

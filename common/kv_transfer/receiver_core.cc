@@ -13,7 +13,15 @@ namespace baton {
 ReceiverCore::ReceiverCore(TransportKind kind, KvReceiverOptions options, LandingDirectory* directory, KvReceiverEvents events)
     : kind_(kind), options_(std::move(options)), directory_(directory), events_(std::move(events)) {}
 
-LinkHello ReceiverCore::hello() const { return {{options_.worker, options_.incarnation, kind_}, options_.compatibility}; }
+// Who writes into the pool itself writes what the pool has.
+LinkHello ReceiverCore::hello() const {
+  LinkHello hello{{options_.worker, options_.incarnation, kind_}, options_.compatibility};
+  const TransportInfo& transport = TransportOf(kind_);
+  std::string& wire = hello.compatibility.kv_wire_layout;
+  if (!wire.empty() && !transport.one_sided && !transport.needs_device) hello.compatibility.kv_layout = wire;
+  wire.clear();
+  return hello;
+}
 
 absl::Status ReceiverCore::CheckHello(const LinkHello& hello) const {
   const KvCompatibility& local = options_.compatibility;

@@ -50,6 +50,9 @@ struct KvCompatibility {
   std::string model_fingerprint;
   std::string kv_layout;  // KvLayout::fingerprint()
   std::string numerics;   // Recorded, never a reason to refuse.
+  // Of a receiver: the layout of frames that come through the host's memory, where it has them in another type than its pool.
+  // Empty: kv_layout.
+  std::string kv_wire_layout = {};
 };
 
 }  // namespace baton

@@ -34,7 +34,9 @@ ABSL_FLAG(bool, status_tls, false, "--status speaks TLS as well, with --cluster-
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of the KV pool; auto takes --kv-memory-share.");
 ABSL_FLAG(double, kv_memory_share, 0.5, "Of the memory that the cgroup leaves, the part that --kv-memory auto takes.");
 ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the model's.");
-ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16 or f32.");
+ABSL_FLAG(std::string, kv_wire, "pool",
+          "Form in which KV comes here over tcp and grpc: pool, as --kv-dtype, or int8: half of f16's bytes, for a little accuracy.");
+ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16, int8 (with a scale per token and head: half the memory and traffic) or f32.");
 ABSL_FLAG(int, block_size, 16, "Tokens per KV block, a multiple of 16.");
 ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts that begin alike.");
 ABSL_FLAG(std::string, pull_history, "auto", "Whether a prefill worker has the beginning of a prompt sent by the decode worker that has it cached: auto "
@@ -73,10 +75,16 @@ constexpr int kPrefillPanelRows = 192;
 constexpr int kDecodePanelRows = 60;
 
 absl::StatusOr<KvDtype> ParseKvDtype(const std::string& name) {
-  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kBf16, KvDtype::kF32}) {
+  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8, KvDtype::kF32}) {
     if (name == KvDtypeName(dtype)) return dtype;
   }
-  return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", name, " is none of f16, bf16, f32"));
+  return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", name, " is none of f16, bf16, int8, f32"));
+}
+
+absl::StatusOr<bool> ParseInt8Wire(const std::string& name) {
+  if (name == "pool") return false;
+  if (name == "int8") return true;
+  return absl::InvalidArgumentError(absl::StrCat("--kv-wire ", name, " is none of pool, int8"));
 }
 
 absl::StatusOr<PullHistory> ParsePullHistory(const std::string& name) {
@@ -153,7 +161,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
       {"Model", {"model", "served_model_name", "cache_dir", "cache_size"}},
       {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport", "insecure"}},
       {"TLS", tls},
-      {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "block_size", "prefix_cache", "pull_history"}},
+      {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "kv_wire", "block_size", "prefix_cache", "pull_history"}},
       {"Compute", {"device", "cuda_driver", "cublas_lt", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
@@ -205,6 +213,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   if (!options.status.empty()) BATON_RETURN_IF_ERROR(CheckAddress("--status", options.status));
   options.max_context = absl::GetFlag(FLAGS_max_context);
   BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv_dtype)));
+  BATON_ASSIGN_OR_RETURN(options.int8_wire, ParseInt8Wire(absl::GetFlag(FLAGS_kv_wire)));
   options.block_size = absl::GetFlag(FLAGS_block_size);
   BATON_ASSIGN_OR_RETURN(options.pull_history, ParsePullHistory(absl::GetFlag(FLAGS_pull_history)));
   options.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);

@@ -55,6 +55,7 @@ struct WorkerOptions {
   double kv_memory_share = 0.5;            // (0, 1]
   int max_context = 0;                     // 0: the model's.
   KvDtype kv_dtype = KvDtype::kF16;
+  bool int8_wire = false;  // KV that comes over a network does so in eight bits, whatever the pool has.
   int block_size = 16;
   PullHistory pull_history = PullHistory::kAuto;  // Prefill workers.
 

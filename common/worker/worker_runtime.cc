@@ -193,7 +193,13 @@ std::string WorkerRuntime::listen_host() const {
 }
 
 KvCompatibility WorkerRuntime::compatibility() const {
-  return {model_->fingerprint(), pool_->layout().fingerprint(), backend_->numerics_id()};
+  KvCompatibility compatibility{model_->fingerprint(), pool_->layout().fingerprint(), backend_->numerics_id()};
+  if (options_.int8_wire) {
+    KvLayout wire = pool_->layout();
+    wire.dtype = KvDtype::kInt8;
+    compatibility.kv_wire_layout = wire.fingerprint();
+  }
+  return compatibility;
 }
 
 absl::Status WorkerRuntime::CheckTokens(const std::string& model_fingerprint, std::span<const int32_t> tokens) const {

@@ -99,7 +99,7 @@ const std::vector<std::string>& ForwardedTo(absl::string_view program) {
                    "tls_cert", "tls_key", "tls_client_ca", "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca", "cluster_tls_name"});
   static const auto* const worker = with_traces(
       {"served_model_name", "api_key_file", "transport", "device", "threads", "isa", "activations", "kv_memory", "max_context",
-       "kv_dtype", "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format",
+       "kv_dtype", "kv_wire", "cache_dir", "chunk_tokens", "max_running", "prefix_cache", "grace", "log_level", "log_format",
        "cluster_tls_cert", "cluster_tls_key", "cluster_tls_ca", "cluster_tls_name"});
   return program == "router" ? *router : *worker;
 }

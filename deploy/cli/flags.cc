@@ -72,7 +72,9 @@ ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or on
 ABSL_FLAG(std::string, device, "auto", "auto (a GPU where one can serve, else the CPU), cpu, cuda, or reference (plain fp32, slow).");
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of each worker's KV pool; auto divides half of what the cgroup leaves.");
 ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the model's.");
-ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16 or f32.");
+ABSL_FLAG(std::string, kv_wire, "pool",
+          "Form in which KV comes to a worker over tcp and grpc: pool, as --kv-dtype, or int8: half of f16's bytes, for a little accuracy.");
+ABSL_FLAG(std::string, kv_dtype, "f16", "Type of cached keys and values: f16, bf16, int8 (with a scale per token and head: half the memory and traffic) or f32.");
 ABSL_FLAG(std::string, cache_dir, "", "Folder where packed weights are kept for the next start, shared by the workers; empty keeps none.");
 ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, max_running, 64, "Sequences per decode step.");

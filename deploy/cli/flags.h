@@ -83,6 +83,7 @@ ABSL_DECLARE_FLAG(std::string, raw);
 ABSL_DECLARE_FLAG(std::string, isa);
 ABSL_DECLARE_FLAG(std::string, activations);
 ABSL_DECLARE_FLAG(std::string, kv_dtype);
+ABSL_DECLARE_FLAG(std::string, kv_wire);
 ABSL_DECLARE_FLAG(int, chunk_tokens);
 
 namespace baton::cli {

@@ -286,7 +286,7 @@ Command ServeCommand() {
                .groups = {{"Cluster", {"model", "prefill", "decode", "local_prefill", "disaggregate", "served_model_name"}},
                           {"Addresses", {"grpc", "http", "status", "api_keys", "api_key_file", "insecure", "transport"}},
                           {"TLS", tls},
-                          {"Workers", {"threads", "kv_memory", "max_context", "kv_dtype", "prefix_cache", "cache_dir",
+                          {"Workers", {"threads", "kv_memory", "max_context", "kv_dtype", "kv_wire", "prefix_cache", "cache_dir",
                                        "device", "isa", "activations", "chunk_tokens", "max_running"}},
                           {"Router", {"max_request_bytes"}},
                           {"Time", {"start_timeout", "grace"}},

@@ -58,7 +58,7 @@ std::vector<int32_t> Phases::Tokens(int n) const {
 absl::Status Phases::Prepare(int rows, int sequences, int tokens_each, int logit_rows) {
   const int num_blocks = sequences * (tokens_each / kBlockSize + 1);
   if (pool_ == nullptr || pool_->num_blocks() < num_blocks) {
-    BATON_ASSIGN_OR_RETURN(pool_, KvPool::Create(model_->kv_layout(KvDtype::kF16, kBlockSize), num_blocks, backend_));
+    BATON_ASSIGN_OR_RETURN(pool_, KvPool::Create(model_->kv_layout(kv_dtype_, kBlockSize), num_blocks, backend_));
     for (int l = 0; l < model_->config().num_layers; ++l) {  // Touch the pages.
       for (int b = 0; b < num_blocks; ++b) std::fill(pool_->Cell(l, b).begin(), pool_->Cell(l, b).end(), 0);
     }

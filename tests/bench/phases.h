@@ -23,7 +23,7 @@ struct RunTime {
 // The two phases in this process, without an engine. One run to warm up, then `repeat` that count.
 class Phases {
  public:
-  Phases(const Model* model, Backend* backend) : model_(model), backend_(backend) {}
+  Phases(const Model* model, Backend* backend, KvDtype kv_dtype) : model_(model), backend_(backend), kv_dtype_(kv_dtype) {}
 
   // Prefill of n random tokens, no logits, in panels of 256 rows.
   absl::StatusOr<std::vector<RunTime>> Prefill(int n, int repeat);
@@ -45,6 +45,7 @@ class Phases {
 
   const Model* const model_;
   Backend* const backend_;
+  const KvDtype kv_dtype_;
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<ForwardBuffers> buffers_;
 };

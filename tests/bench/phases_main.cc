@@ -23,6 +23,7 @@ ABSL_FLAG(std::string, activations, "", "see CreateBackend");
 ABSL_FLAG(std::string, matmul, "", "see CreateBackend");
 ABSL_FLAG(std::string, isa, "", "see CreateBackend");
 ABSL_FLAG(std::string, cache_dir, "", "see CreateBackend");
+ABSL_FLAG(std::string, kv_dtype, "f16", "f32, f16, bf16 or int8");
 ABSL_FLAG(int, threads, 0, "threads; 0: all");
 ABSL_FLAG(bool, serve, false, "answer cases on standard input");
 ABSL_FLAG(int, repeat, 5, "runs of each, of which the best counts");
@@ -60,8 +61,8 @@ absl::StatusOr<json> Measure(const Model& model, Backend* backend, Phases* phase
   return json{{"seconds", seconds}};
 }
 
-json About(const Model& model, Backend* backend) {
-  const ModelWork work = WorkOf(model, model.kv_layout(KvDtype::kF16, 16));
+json About(const Model& model, Backend* backend, KvDtype kv_dtype) {
+  const ModelWork work = WorkOf(model, model.kv_layout(kv_dtype, 16));
   return {{"description", backend->description()},
           {"numerics", backend->numerics_id()},
           {"block_weights", work.block_weights},
@@ -112,9 +113,10 @@ absl::Status Main() {
   start = Clock::now();
   BATON_ASSIGN_OR_RETURN(auto model, Model::Load(checkpoint, backend.get()));
   const double pack_s = Seconds(start);
-  Phases phases(model.get(), backend.get());
+  BATON_ASSIGN_OR_RETURN(const KvDtype kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv_dtype)));
+  Phases phases(model.get(), backend.get(), kv_dtype);
   if (absl::GetFlag(FLAGS_serve)) {
-    ServeCases(About(*model, backend.get()), [&](const json& c) { return Measure(*model, backend.get(), &phases, c); });
+    ServeCases(About(*model, backend.get(), kv_dtype), [&](const json& c) { return Measure(*model, backend.get(), &phases, c); });
     return absl::OkStatus();
   }
   std::printf("%s, %s: open %.0f ms, pack %.0f ms, %.1f MB of weights\n", backend->description().c_str(),

@@ -153,9 +153,10 @@ TEST_P(HandoffTest, BlockSizesMayDiffer) {
 
 // Types that hold all that the writer's have: the same as computing there with the writer's rounding. f32 at decode keeps what
 // prefill rounded to f16; a decode worker that prefills itself keeps more, so the first ids may differ only where two
-// candidates are nearly equal. This model's are not.
+// candidates are nearly equal. This model's are not. Integers of f16 values are nearly those of the values themselves.
 TEST_P(HandoffTest, TypesMayDiffer) {
-  for (const auto& [from, to] : {std::pair(KvDtype::kF16, KvDtype::kF32), std::pair(KvDtype::kF32, KvDtype::kF16)}) {
+  for (const auto& [from, to] : {std::pair(KvDtype::kF16, KvDtype::kF32), std::pair(KvDtype::kF32, KvDtype::kF16),
+                                 std::pair(KvDtype::kF16, KvDtype::kInt8), std::pair(KvDtype::kInt8, KvDtype::kInt8)}) {
     WorkerOptions prefill = Options(internal::PREFILL), decode = Options(internal::DECODE);
     prefill.kv_dtype = from;
     decode.kv_dtype = to;
@@ -165,6 +166,30 @@ TEST_P(HandoffTest, TypesMayDiffer) {
     const auto want = Local(alone, 1, prompt, 12);
     ASSERT_TRUE(want.has_value());
     EXPECT_EQ(Disaggregated(p, d, 2, prompt, 12), want) << KvDtypeName(from) << " to " << KvDtypeName(to);
+  }
+}
+
+// The bytes that came are those of eight bits, but over shared memory, where the writer fills the pool itself.
+TEST_P(HandoffTest, TheWireMayHaveEightBits) {
+  WorkerOptions options = Options(internal::DECODE);
+  options.int8_wire = true;
+  TestPrefillWorker p(Options(internal::PREFILL));
+  TestDecodeWorker d(options);
+  KvLayout wire = d.runtime->pool()->layout();
+  if (!TransportOf(GetParam()).one_sided) wire.dtype = KvDtype::kInt8;
+  for (const int length : {17, 90, 128}) {
+    auto decode = OpenDecode(d.server->address());
+    const auto start = MakeStart(*d.runtime, static_cast<uint64_t>(length), Prompt(static_cast<uint32_t>(length), length), 12, false);
+    decode->Send(start);
+    const auto landing = decode->Next();
+    ASSERT_TRUE(landing.has_value() && landing->has_landing());
+    auto prefill = OpenPrefill(p.server->address());
+    prefill->Send(MakePrefill(start, landing->landing()));
+    const auto landed = decode->Next();
+    ASSERT_TRUE(landed.has_value() && landed->has_landed()) << (landed ? landed->DebugString() : "nothing");
+    EXPECT_EQ(landed->landed().kv_bytes(), (length - 1) * static_cast<int64_t>(wire.token_bytes()));
+    const auto ids = ReadTokens(decode.get());
+    EXPECT_EQ(ids.has_value() ? ids->size() : 0, 12u);
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "common/backend/create_backend.h"
 #include "common/base/clock.h"
-#include "common/base/half.h"
+#include "common/backend/reference_ops.h"
 #include "common/base/logging.h"
 #include "common/kv_transfer/layout_conversion.h"
 #include "common/kv_transfer/transports/make_link.h"
@@ -30,15 +30,6 @@ void KeepGrpcUp() {
   BATON_CHECK(server != nullptr);
 }
 
-void StoreValue(float value, KvDtype dtype, uint8_t* to) {
-  if (dtype == KvDtype::kF32) {
-    std::memcpy(to, &value, 4);
-    return;
-  }
-  const uint16_t bits = dtype == KvDtype::kF16 ? FloatToHalf(value) : FloatToBFloat16(value);
-  std::memcpy(to, &bits, 2);
-}
-
 }  // namespace
 
 KvLayout SmallLayout(int block_size, KvDtype dtype) {
@@ -49,11 +40,13 @@ std::unique_ptr<KvPool> FilledPool(const KvLayout& layout, int num_blocks, uint3
   auto pool = KvPool::Create(layout, num_blocks, HostBackend());
   BATON_CHECK(pool.ok()) << pool.status();
   std::mt19937 rng(seed);
+  std::vector<float> k(static_cast<size_t>(layout.num_kv_heads * layout.head_dim)), v(k.size());
   for (int layer = 0; layer < layout.num_layers; ++layer) {
     for (int block = 0; block < num_blocks; ++block) {
-      const std::span<uint8_t> cell = (*pool)->Cell(layer, block);
-      for (size_t i = 0; i < cell.size(); i += layout.element_bytes()) {
-        StoreValue(static_cast<float>(static_cast<int>(rng() % 257) - 128), layout.dtype, cell.data() + i);
+      for (int offset = 0; offset < layout.block_size; ++offset) {
+        for (float& x : k) x = static_cast<float>(static_cast<int>(rng() % 257) - 128);
+        for (float& x : v) x = static_cast<float>(static_cast<int>(rng() % 257) - 128);
+        ReferenceWriteKv((*pool)->Layer(layer), block * layout.block_size + offset, k.data(), v.data());
       }
     }
   }
@@ -62,6 +55,21 @@ std::unique_ptr<KvPool> FilledPool(const KvLayout& layout, int num_blocks, uint3
 
 // ---- The receiver.
 
+KvCompatibility TestReceiver::Compatibility() const {
+  KvCompatibility compatibility{options_.model, options_.layout.fingerprint(), "n1"};
+  if (!options_.int8_wire) return compatibility;
+  KvLayout wire = options_.layout;
+  wire.dtype = KvDtype::kInt8;
+  compatibility.kv_wire_layout = wire.fingerprint();
+  return compatibility;
+}
+
+KvLayout TestReceiver::wire_layout() const {
+  KvLayout wire = options_.layout;
+  if (options_.int8_wire && !TransportOf(options_.kind).one_sided) wire.dtype = KvDtype::kInt8;
+  return wire;
+}
+
 TestReceiver::TestReceiver(const Options& options) : options_(options) {
   const bool shared = options.kind == TransportKind::kShm && options.share_pool;
   auto pool = shared ? KvPool::CreateShared(options.layout, options.num_blocks)
@@ -69,7 +77,7 @@ TestReceiver::TestReceiver(const Options& options) : options_(options) {
   BATON_CHECK(pool.ok()) << pool.status();
   pool_ = *std::move(pool);
   KvReceiverSetOptions set;
-  set.receiver = {"d-1", options.incarnation, {options.model, options.layout.fingerprint(), "n1"}, pool_.get()};
+  set.receiver = {"d-1", options.incarnation, Compatibility(), pool_.get()};
   set.kinds = {options.kind};
   set.share_pool = options.share_pool;
   receivers_ = std::make_unique<KvReceiverSet>(set, &directory_, Events());
@@ -142,7 +150,7 @@ std::shared_ptr<LandingZone> TestReceiver::OpenZone(const TransferId& transfer, 
   options.first_token = first_token;
   options.num_tokens = num_tokens;
   options.token_hash = kTokenHash;
-  options.compatibility = {options_.model, options_.layout.fingerprint(), "n1"};
+  options.compatibility = Compatibility();
   auto zone = std::make_shared<LandingZone>(options, pool_.get(), Clock::Real(), std::move(on_unpinned));
   directory_.Put(zone);
   return zone;
@@ -273,6 +281,19 @@ std::optional<absl::Status> RunningJob::Wait() {
 SendStats RunningJob::stats() const {
   MutexLock lock(&done_->mutex);
   return done_->stats;
+}
+
+std::unique_ptr<KvPool> AsOnTheWire(const KvPool& source, std::span<const BlockId> source_blocks, const KvLayout& wire, int end_token) {
+  auto pool = FilledPool(wire, (end_token + wire.block_size - 1) / wire.block_size, 0);
+  for (int layer = 0; layer < wire.num_layers; ++layer) {
+    for (int token = 0; token < end_token; token += wire.block_size) {
+      const int count = std::min(wire.block_size, end_token - token);
+      std::vector<uint8_t> bytes(static_cast<size_t>(count) * wire.token_layer_bytes());
+      ReadTokensAs(source, wire, layer, source_blocks, token, token + count, bytes);
+      pool->WriteTokens(layer, token / wire.block_size, 0, count, bytes);
+    }
+  }
+  return pool;
 }
 
 bool SameTokens(const KvPool& source, std::span<const BlockId> source_blocks, const KvPool& target,

@@ -32,6 +32,7 @@ class TestReceiver {
     uint64_t incarnation = 7;
     std::string model = "model-a";
     bool grant_one_sided = true;
+    bool int8_wire = false;  // Frames come in eight bits.
     bool share_pool = true;  // False: nobody is granted to write by himself, by whatever kind.
   };
   explicit TestReceiver(const Options& options);
@@ -39,6 +40,8 @@ class TestReceiver {
 
   KvReceiver& receiver() { return *receivers_->Of(options_.kind); }
   TransportOffer offer() { return receiver().offer(); }
+  // In which KV comes.
+  KvLayout wire_layout() const;
   KvPool& pool() { return *pool_; }
   LandingDirectory& directory() { return directory_; }
   const Options& options() const { return options_; }
@@ -68,6 +71,8 @@ class TestReceiver {
   void Stop();
 
  private:
+  KvCompatibility Compatibility() const;
+
   struct Named {
     TransferId transfer;
     int attempt;
@@ -140,6 +145,9 @@ class RunningJob {
 // Whether the tokens [first, end) in `target_blocks` of `target` are those of `source`, converted.
 bool SameTokens(const KvPool& source, std::span<const BlockId> source_blocks, const KvPool& target,
                 std::span<const BlockId> target_blocks, int first_token, int end_token);
+
+// A pool with what `wire`, of the block size that a receiver has, makes of tokens [0, end_token): the blocks in order.
+std::unique_ptr<KvPool> AsOnTheWire(const KvPool& source, std::span<const BlockId> source_blocks, const KvLayout& wire, int end_token);
 
 }  // namespace baton::testing
 

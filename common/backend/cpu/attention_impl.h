@@ -5,7 +5,7 @@
 // scores (sum over the head dimension in order), maximum, p = exp(s - max), l and o rescaled, then o += p v for keys in
 // order; splits are merged in order. Keys after a line's own position have p = 0, and adding 0 v changes nothing; so a
 // line's bits do not depend on which other lines share its tile. Few lines read the pool directly; many lines widen each
-// tile once to fp32.
+// tile once to fp32. Integers are widened as they are: a key's scale multiplies its score, a value's its p.
 
 namespace baton::cpu {
 namespace {
@@ -40,11 +40,13 @@ struct TileSource {
   const uint8_t* k[kTileVectors];
   const uint8_t* v[kTileVectors];
   int64_t k_stride, v_stride;  // Bytes.
+  const float* k_scale[kTileVectors];  // Of integers only.
+  const float* v_scale[kTileVectors];
 };
 
 TileSource PoolTile(const AttentionWork& work, int64_t tile_start, int64_t num_keys) {
   const AttentionArgs& a = *work.args;
-  TileSource source;
+  TileSource source = {};
   source.k_stride = static_cast<int64_t>(a.block_size) * work.element_bytes;
   source.v_stride = static_cast<int64_t>(a.head_dim) * work.element_bytes;
   for (int i = 0; i < kTileVectors; ++i) {
@@ -53,6 +55,10 @@ TileSource PoolTile(const AttentionWork& work, int64_t tile_start, int64_t num_k
     const int64_t offset = position % a.block_size;
     source.k[i] = work.k_head + block * a.block_stride + offset * work.element_bytes;
     source.v[i] = work.v_head + block * a.block_stride + offset * source.v_stride;
+    if (a.kv_type != FloatType::kI8) continue;
+    const int64_t scale = static_cast<int64_t>(a.head_dim) * a.block_size + 4 * offset;
+    source.k_scale[i] = reinterpret_cast<const float*>(work.k_head + block * a.block_stride + scale);
+    source.v_scale[i] = reinterpret_cast<const float*>(work.v_head + block * a.block_stride + scale);
   }
   return source;
 }
@@ -69,7 +75,7 @@ TileSource WidenTile(const AttentionWork& work, const TileSource& pool, int64_t 
     WidenArray(pool.v[j / 16] + (j % 16) * pool.v_stride, a.kv_type, a.head_dim, row);
     for (int64_t d = a.head_dim; d < work.padded_dim; ++d) row[d] = 0.0f;
   }
-  TileSource source;
+  TileSource source = pool;  // Of which the scales stay.
   source.k_stride = kKeyTile * 4;
   source.v_stride = work.padded_dim * 4;
   for (int i = 0; i < kTileVectors; ++i) {
@@ -110,7 +116,7 @@ BATON_ALWAYS_INLINE void Values(const float (*p)[kKeyTile], const float* correct
   for (int64_t j = 0; j < num_keys; j += 16) {
     const uint8_t* columns[N];
     const float* rows[R];
-    constexpr int kVectorBytes = T == FloatType::kF32 ? 64 : 32;
+    constexpr int kVectorBytes = T == FloatType::kF32 ? 64 : T == FloatType::kI8 ? 16 : 32;
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) columns[v] = tile.v[j / 16] + (first + v) * kVectorBytes;
 #pragma GCC unroll 6
@@ -147,6 +153,10 @@ BATON_ALWAYS_INLINE void SoftmaxLine(float* scores, int num_vectors, int64_t num
   *sum = ReduceAdd(total);
 }
 
+inline void MulVectors(const float* const* factors, int num_vectors, float* x) {
+  for (int v = 0; v < num_vectors; ++v) Store(x + 16 * v, Mul(Load(x + 16 * v), Load(factors[v])));
+}
+
 // Lines [line, line + R) against one key tile.
 template <FloatType T, int R>
 void TileBlock(const AttentionWork& work, const TileSource& tile, int64_t tile_start, int line) {
@@ -169,11 +179,14 @@ void TileBlock(const AttentionWork& work, const TileSource& tile, int64_t tile_s
   int v = 0;
   for (; v + kVectors <= num_vectors; v += kVectors) Scores<T, R, kVectors>(q, head_dim, tile, v, scores);
   for (; v < num_vectors; ++v) Scores<T, R, 1>(q, head_dim, tile, v, scores);
+  const bool integers = work.args->kv_type == FloatType::kI8;
   float sum[R];
   for (int r = 0; r < R; ++r) {
     const float old_max = state[r][0];
+    if (integers) MulVectors(tile.k_scale, num_vectors, scores[r]);
     SoftmaxLine(scores[r], num_vectors, work.Position(line + r) + 1 - tile_start, old_max, &state[r][0], &sum[r]);
     correction[r] = old_max - state[r][0];
+    if (integers) MulVectors(tile.v_scale, num_vectors, scores[r]);
   }
   Store(correction, Exp(Load(correction)));
   for (int r = 0; r < R; ++r) state[r][1] = __builtin_fmaf(state[r][1], correction[r], sum[r]);
@@ -211,6 +224,7 @@ void RunSplit(const AttentionWork& work, int64_t split) {
       switch (type) {
         case FloatType::kF16: TileBlockOf<FloatType::kF16>(num_lines, work, tile, tile_start, line); break;
         case FloatType::kBf16: TileBlockOf<FloatType::kBf16>(num_lines, work, tile, tile_start, line); break;
+        case FloatType::kI8: TileBlockOf<FloatType::kI8>(num_lines, work, tile, tile_start, line); break;
         case FloatType::kF32: TileBlockOf<FloatType::kF32>(num_lines, work, tile, tile_start, line); break;
       }
     }
@@ -255,7 +269,7 @@ AttentionWork MakeWork(const AttentionArgs& args, int kv_head, int64_t row_begin
   work.partial_floats = kPartialHeader + work.padded_dim;
   work.element_bytes = static_cast<int>(ElementBytes(args.kv_type));
   work.direct = work.num_lines <= kDotRows && args.head_dim % 16 == 0;
-  const int64_t head_bytes = static_cast<int64_t>(args.head_dim) * args.block_size * work.element_bytes;
+  const int64_t head_bytes = KvHeadBytes(args.kv_type, args.head_dim, args.block_size);
   work.k_head = args.k + kv_head * head_bytes;
   work.v_head = args.v + kv_head * head_bytes;
   work.k_tile = TakeFloats(&scratch, args.head_dim * kKeyTile);

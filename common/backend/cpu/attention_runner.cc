@@ -12,6 +12,8 @@ FloatType KvFloatType(KvDtype dtype) {
       return FloatType::kF32;
     case KvDtype::kF16:
       return FloatType::kF16;
+    case KvDtype::kInt8:
+      return FloatType::kI8;
     case KvDtype::kBf16:
       break;
   }

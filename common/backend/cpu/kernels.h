@@ -88,7 +88,8 @@ struct QuantLinearArgs {
 
 // ---- Linear, floating point ----------------------------------------------------------------------------------------
 
-enum class FloatType : uint8_t { kF32, kF16, kBf16 };
+// kI8: of the KV pool alone, with scales beside them.
+enum class FloatType : uint8_t { kF32, kF16, kBf16, kI8 };
 
 struct FloatMatrix {
   FloatType type;
@@ -183,7 +184,7 @@ struct Kernels {
 
   // Bias, qk-norm and rotary embedding of rows [row_begin, row_end); q to args.q, K and V to their slots, rounded to
   // nearest even. A finite value beyond the pool type's range becomes the largest finite value of that sign, so that one
-  // odd channel cannot turn a whole context into NaN; NaN stays NaN.
+  // odd channel cannot turn a whole context into NaN; NaN stays NaN. With kI8 as common/backend/kv_int8.h, to the bit.
   void (*qkv_epilogue)(const QkvEpilogueArgs& args, int64_t row_begin, int64_t row_end);
 
   // Whole attention of rows [row_begin, row_end) for the query heads of one kv head, written to args.out. Any number of
@@ -198,7 +199,7 @@ struct Kernels {
 
   // y = exp(x), for tests: the function that soft-max and SiLU use. 2 ulp on [-87, 88]; 0 below -87.
   void (*exp)(const float* x, int64_t n, float* y);
-  // Widens / rounds n values; the pool's rounding as above.
+  // Widens / rounds n values; the pool's rounding as above. Not kI8.
   void (*widen)(const uint8_t* x, FloatType type, int64_t n, float* y);
   void (*round)(const float* x, FloatType type, int64_t n, uint8_t* y);
 };

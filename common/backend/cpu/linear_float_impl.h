@@ -9,6 +9,7 @@ template <FloatType T>
 inline V LoadAs(const uint8_t* p) {
   if constexpr (T == FloatType::kF16) return LoadF16(p);
   if constexpr (T == FloatType::kBf16) return LoadBf16(p);
+  if constexpr (T == FloatType::kI8) return LoadI8(p);
   return Load(reinterpret_cast<const float*>(p));
 }
 
@@ -132,6 +133,7 @@ void LinearFloat(const FloatLinearArgs& args) {
     case FloatType::kF32: return LinearFloatAs<FloatType::kF32>(args);
     case FloatType::kF16: return LinearFloatAs<FloatType::kF16>(args);
     case FloatType::kBf16: return LinearFloatAs<FloatType::kBf16>(args);
+    case FloatType::kI8: return;  // No matrix is.
   }
 }
 

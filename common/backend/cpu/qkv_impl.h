@@ -49,6 +49,43 @@ void ScatterKey(const QkvEpilogueArgs& args, const float* x, uint8_t* cell, int6
   }
 }
 
+// K or V of one head as common/backend/kv_int8.h: `q` has room for whole vectors of 16. Returns the scale.
+inline float QuantiseHead(const float* x, int64_t n, int8_t* q) {
+  W largest_bits = ZeroI();
+  for (int64_t i = 0; i < n; i += 16) {
+    const int lanes = n - i < 16 ? static_cast<int>(n - i) : 16;
+    largest_bits = MaxI(largest_bits, AndI(Bits(LoadFirst(x + i, lanes)), SetI(0x7fffffff)));
+  }
+  const int32_t bits = ReduceMaxI(largest_bits);
+  float largest, scale;
+  __builtin_memcpy(&largest, &bits, 4);
+  scale = largest / 127.0f;
+  if (bits >= 0x7f800000) {
+    __builtin_memcpy(&scale, "\0\0\xc0\x7f", 4);  // NaN
+  } else if (largest < 1e-30f) {
+    scale = 0.0f;
+  }
+  const bool zero = !(scale > 0.0f);  // Also keeps NaN and infinity from the conversion to integers.
+  const V inverse = Set(zero ? 0.0f : 127.0f / largest);
+  for (int64_t i = 0; i < n; i += 16) {
+    const int lanes = n - i < 16 ? static_cast<int>(n - i) : 16;
+    StoreI8(q + i, zero ? ZeroI() : ToInt(Mul(LoadFirst(x + i, lanes), inverse)));
+  }
+  return scale;
+}
+
+// A head's K goes to column `offset` of [head_dim, block_size], V to a row of [block_size, head_dim], the scales behind them.
+inline void WriteIntegers(const QkvEpilogueArgs& args, const float* k, const float* v, uint8_t* k_head, uint8_t* v_head, int64_t offset) {
+  alignas(64) int8_t q[256];
+  const int64_t dim = args.head_dim, values = dim * args.block_size;
+  const float k_scale = QuantiseHead(k, dim, q);
+  for (int64_t d = 0; d < dim; ++d) k_head[d * args.block_size + offset] = static_cast<uint8_t>(q[d]);
+  __builtin_memcpy(k_head + values + 4 * offset, &k_scale, 4);
+  const float v_scale = QuantiseHead(v, dim, q);
+  __builtin_memcpy(v_head + dim * offset, q, static_cast<size_t>(dim));
+  __builtin_memcpy(v_head + values + 4 * offset, &v_scale, 4);
+}
+
 void QkvEpilogueRow(const QkvEpilogueArgs& args, int64_t row) {
   const int64_t dim = args.head_dim;
   const int64_t width = (args.num_heads + 2 * args.num_kv_heads) * dim;
@@ -64,13 +101,19 @@ void QkvEpilogueRow(const QkvEpilogueArgs& args, int64_t row) {
   }
   const int64_t block = args.slots[row] / args.block_size, offset = args.slots[row] % args.block_size;
   const int64_t element_bytes = ElementBytes(args.kv_type);
-  const int64_t head_bytes = dim * args.block_size * element_bytes;
+  const int64_t head_bytes = KvHeadBytes(args.kv_type, dim, args.block_size);
   for (int h = 0; h < args.num_kv_heads; ++h) {
     float* k = qkv + (args.num_heads + h) * dim;
     const float* v = qkv + (args.num_heads + args.num_kv_heads + h) * dim;
     FinishHead(args, args.k_norm, cos_sin, k);
-    ScatterKey(args, k, args.k + block * args.block_stride + h * head_bytes, offset);
-    RoundArray(v, args.kv_type, dim, args.v + block * args.block_stride + h * head_bytes + offset * dim * element_bytes);
+    uint8_t* const k_head = args.k + block * args.block_stride + h * head_bytes;
+    uint8_t* const v_head = args.v + block * args.block_stride + h * head_bytes;
+    if (args.kv_type == FloatType::kI8) {
+      WriteIntegers(args, k, v, k_head, v_head, offset);
+      continue;
+    }
+    ScatterKey(args, k, k_head, offset);
+    RoundArray(v, args.kv_type, dim, v_head + offset * dim * element_bytes);
   }
 }
 

@@ -176,6 +176,7 @@ inline V WidenVector(const uint8_t* p, FloatType type, int64_t i) {
   switch (type) {
     case FloatType::kF16: return LoadF16(p + 2 * i);
     case FloatType::kBf16: return LoadBf16(p + 2 * i);
+    case FloatType::kI8: return LoadI8(p + i);
     default: return Load(reinterpret_cast<const float*>(p) + i);
   }
 }
@@ -197,7 +198,12 @@ inline void RoundVector(V x, FloatType type, uint8_t* p) {
   }
 }
 
-inline int64_t ElementBytes(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
+inline int64_t ElementBytes(FloatType type) { return type == FloatType::kF32 ? 4 : type == FloatType::kI8 ? 1 : 2; }
+
+// Of a cell of the pool, from one head's K (or V) to the next one's: values, and behind them the scales of its tokens.
+inline int64_t KvHeadBytes(FloatType type, int64_t head_dim, int64_t block_size) {
+  return block_size * (head_dim * ElementBytes(type) + (type == FloatType::kI8 ? 4 : 0));
+}
 
 void WidenArray(const uint8_t* x, FloatType type, int64_t n, float* y) {
   int64_t i = 0;

@@ -75,6 +75,9 @@ inline void StoreI16Pairs(int16_t* p, W a) {
                       _mm512_cvtepi32_epi16(_mm512_shuffle_epi32(a, static_cast<_MM_PERM_ENUM>(0xd8))));
 }
 
+inline V LoadI8(const void* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+}
 inline V LoadF16(const void* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
 }

@@ -127,6 +127,7 @@ inline uint16_t LoadU16(const void* p, int i) {
   memcpy(&u, static_cast<const char*>(p) + 2 * i, 2);
   return u;
 }
+inline V LoadI8(const void* p) { V r; BATON_LANES r.x[i] = static_cast<float>(static_cast<const int8_t*>(p)[i]); return r; }
 inline V LoadF16(const void* p) { V r; BATON_LANES r.x[i] = HalfBitsToFloat(LoadU16(p, i)); return r; }
 inline V LoadBf16(const void* p) {
   V r;

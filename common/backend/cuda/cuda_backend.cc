@@ -124,7 +124,9 @@ std::string CudaBackend::description() const {
 }
 
 absl::Status CudaBackend::CheckShape(const LayerShape& shape, KvDtype dtype) const {
-  if (dtype == KvDtype::kF32) return absl::FailedPreconditionError("the CUDA backend keeps KV in f16 or bf16, not in f32");
+  if (dtype != KvDtype::kF16 && dtype != KvDtype::kBf16) {
+    return absl::FailedPreconditionError("the CUDA backend keeps KV in f16 or bf16, not in f32 or int8");
+  }
   if (shape.hidden_size % 4 != 0) {
     return absl::FailedPreconditionError(absl::StrFormat("the CUDA backend wants a hidden size that is a multiple of 4, not %d", shape.hidden_size));
   }

@@ -9,6 +9,7 @@
 
 #include "common/backend/create_backend.h"
 #include "common/backend/packing.h"
+#include "common/backend/reference_ops.h"
 #include "common/kv/kv_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -41,7 +42,10 @@ constexpr OpCase kCases[] = {
     {"Q5_0_d32_g16", GgmlType::kQ5_0, GgmlType::kQ5_1, 128, 16, 1, 32, 64, 65, false, false, true, KvDtype::kBf16},
     {"MXFP4_d96_g2", GgmlType::kMXFP4, GgmlType::kQ8_0, 192, 2, 1, 96, 96, 129, true, true, false, KvDtype::kF16},
     {"Q2_K_d64_g4", GgmlType::kQ2_K, GgmlType::kQ3_K, 256, 4, 1, 64, 256, 31, false, false, true, KvDtype::kF16},
+    {"Q4_1_d64_g3_int8", GgmlType::kQ4_1, GgmlType::kQ4_1, 576, 9, 3, 64, 96, 333, false, false, true, KvDtype::kInt8},
+    {"Q8_0_d80_g1_int8", GgmlType::kQ8_0, GgmlType::kQ8_0, 96, 2, 2, 80, 224, 1000, false, true, false, KvDtype::kInt8},
     // Floating point takes any width.
+    {"BF16_F32_d18_g2_int8", GgmlType::kBF16, GgmlType::kF32, 33, 4, 2, 18, 41, 1, false, false, false, KvDtype::kInt8},
     {"F32_d112_g7", GgmlType::kF32, GgmlType::kF32, 112, 7, 1, 112, 176, 600, true, false, false, KvDtype::kF32},
     {"F16_d16_g3", GgmlType::kF16, GgmlType::kF16, 50, 6, 2, 16, 75, 17, false, false, false, KvDtype::kF16},
     {"BF16_d32_g1", GgmlType::kBF16, GgmlType::kBF16, 80, 4, 4, 32, 144, 512, false, true, false, KvDtype::kBf16},
@@ -203,16 +207,30 @@ class BackendOpsTest : public ::testing::TestWithParam<std::tuple<OpCase, const 
   }
   // The same random past in both pools: whole tokens as another step would have left them.
   void FillPools(const KvLayout& layout) {
-    const int64_t count = static_cast<int64_t>(layout.block_layer_bytes() / layout.element_bytes());
-    const GgmlType type = layout.dtype == KvDtype::kF32   ? GgmlType::kF32
-                          : layout.dtype == KvDtype::kF16 ? GgmlType::kF16
-                                                          : GgmlType::kBF16;
+    const int64_t width = int64_t{layout.num_kv_heads} * layout.head_dim;
+    for (int slot = 0; slot < kNumBlocks * layout.block_size; ++slot) {
+      ReferenceWriteKv(reference_pool_->Layer(0), slot, Random(width).data(), Random(width).data());
+    }
+    for (int b = 0; b < kNumBlocks; ++b) std::ranges::copy(reference_pool_->Cell(0, b), cpu_pool_->Cell(0, b).begin());
+  }
+
+  // All that a pool holds, as attention reads it.
+  static std::vector<float> Values(const KvPool& pool) {
+    const KvLayerView view = pool.Layer(0);
+    const int64_t per_head = int64_t{view.block_size} * view.head_dim;
+    std::vector<float> values;
     for (int b = 0; b < kNumBlocks; ++b) {
-      const std::string bytes = testing::Quantize(type, Random(count));
-      for (KvPool* pool : {cpu_pool_.get(), reference_pool_.get()}) {
-        std::copy(bytes.begin(), bytes.end(), pool->Cell(0, b).begin());
+      for (const uint8_t* part : {view.k, view.v}) {
+        for (int h = 0; h < view.num_kv_heads; ++h) {
+          const uint8_t* const head = part + static_cast<size_t>(b) * view.block_stride + h * KvHeadBytes(view);
+          for (int64_t i = 0; i < per_head; ++i) {
+            const int64_t offset = part == view.k ? i % view.block_size : i / view.head_dim;
+            values.push_back(KvScale(view, head, static_cast<int>(offset)) * LoadKvElement(head, i, view.dtype));
+          }
+        }
       }
     }
+    return values;
   }
 
   void ExpectClose(const std::vector<float>& got, const std::vector<float>& want, double tolerance, const char* what) {
@@ -252,21 +270,8 @@ TEST_P(BackendOpsTest, QkvRope) {
                       reference_pool_->Layer(0));
   ExpectClose(got, want, Tolerance(), "q");
   // The whole pools: what was written, and that nothing else was.
-  const double storage = op().kv == KvDtype::kBf16 ? 3e-3 : op().kv == KvDtype::kF16 ? 3e-4 : 0;
-  std::vector<float> got_kv, want_kv;
-  const GgmlType type = op().kv == KvDtype::kF32   ? GgmlType::kF32
-                        : op().kv == KvDtype::kF16 ? GgmlType::kF16
-                                                   : GgmlType::kBF16;
-  const auto append = [&](const KvPool& pool, std::vector<float>* out) {
-    for (int b = 0; b < kNumBlocks; ++b) {
-      const auto cell = pool.Cell(0, b);
-      const int64_t count = static_cast<int64_t>(cell.size() / pool.layout().element_bytes());
-      out->resize(out->size() + static_cast<size_t>(count));
-      ASSERT_THAT(Dequantize(type, cell, count, out->data() + out->size() - count), IsOk());
-    }
-  };
-  append(*cpu_pool_, &got_kv);
-  append(*reference_pool_, &want_kv);
+  const double storage = op().kv == KvDtype::kInt8 ? 1e-2 : op().kv == KvDtype::kBf16 ? 3e-3 : op().kv == KvDtype::kF16 ? 3e-4 : 0;
+  const std::vector<float> got_kv = Values(*cpu_pool_), want_kv = Values(*reference_pool_);
   ExpectClose(got_kv, want_kv, Tolerance() + storage, "k and v");
   size_t differing = 0;
   for (size_t i = 0; i < got_kv.size(); ++i) differing += got_kv[i] != want_kv[i] ? 1 : 0;

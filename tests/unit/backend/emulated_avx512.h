@@ -159,6 +159,7 @@ inline __m256i CvtEpi32Epi16(I512 x) {  // The low halves.
   std::memcpy(&out, halves, sizeof(out));
   return out;
 }
+inline I512 CvtEpi8Epi32(__m128i x) { return {_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}; }
 inline I512 CvtEpu16Epi32(__m256i x) {
   return {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(x, 1))};
 }
@@ -225,6 +226,7 @@ inline I512 Dpbusd512(I512 acc, I512 u, I512 s) { return {Dpbusd(acc.a, u.a, s.a
 #define _mm512_reduce_max_epi32 ::baton::cpu::emulated::ReduceMaxEpi32
 #define _mm512_cvtepi32_epi8 ::baton::cpu::emulated::CvtEpi32Epi8
 #define _mm512_cvtepi32_epi16 ::baton::cpu::emulated::CvtEpi32Epi16
+#define _mm512_cvtepi8_epi32 ::baton::cpu::emulated::CvtEpi8Epi32
 #define _mm512_cvtepu16_epi32 ::baton::cpu::emulated::CvtEpu16Epi32
 #define _mm512_dpbusd_epi32 ::baton::cpu::emulated::Dpbusd512
 #define _mm256_dpbusd_avx_epi32 ::baton::cpu::emulated::Dpbusd

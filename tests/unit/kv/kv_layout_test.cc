@@ -30,6 +30,16 @@ TEST(KvLayoutTest, CountsBytes) {
   EXPECT_EQ(layout.block_bytes(), 16u * 23040);
 }
 
+// 64 integers and a scale, for K and for V: 17/32 of f16.
+TEST(KvLayoutTest, IntegersHaveAScalePerTokenAndHead) {
+  KvLayout layout = SmolLm2();
+  layout.dtype = KvDtype::kInt8;
+  EXPECT_EQ(layout.element_bytes(), 1u);
+  EXPECT_EQ(layout.token_layer_bytes(), 2u * 3 * (64 + 4));
+  EXPECT_EQ(layout.token_bytes(), 12240u);
+  EXPECT_EQ(layout.fingerprint(), "kv1:L30:H3:D64:B16:int8:r0/1");
+}
+
 TEST(KvLayoutTest, FingerprintNamesEveryField) {
   KvLayout layout = SmolLm2();
   EXPECT_EQ(layout.fingerprint(), "kv1:L30:H3:D64:B16:f16:r0/1");
@@ -83,7 +93,7 @@ TEST(KvLayoutTest, GeometryIsWhatConversionCannotChange) {
 }
 
 TEST(KvLayoutTest, DtypeNamesGoBothWays) {
-  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16}) {
+  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8}) {
     ASSERT_OK_AND_ASSIGN(const KvDtype parsed, ParseKvDtype(KvDtypeName(dtype)));
     EXPECT_EQ(parsed, dtype);
   }

@@ -83,15 +83,22 @@ TEST_P(KvPoolTest, WireFormHoldsTheTokensAsDocumented) {
     ReferenceWriteKv(pool_->Layer(1), 3 * layout.block_size + offset, k.data(), v.data());
   }
   const int offset = 5, tokens = 7;
+  // By the definition of the wire form, scales included.
+  const KvLayerView wire_cell = {.block_size = tokens, .num_kv_heads = layout.num_kv_heads, .head_dim = layout.head_dim, .dtype = layout.dtype};
+  const auto value = [&](const uint8_t* half, int h, int t, int64_t index) {
+    const uint8_t* const head = half + h * KvHeadBytes(wire_cell);
+    return KvScale(wire_cell, head, t) * LoadKvElement(head, index, layout.dtype);
+  };
   std::vector<uint8_t> wire(static_cast<size_t>(tokens) * layout.token_layer_bytes());
   pool_->ReadTokens(1, 3, offset, tokens, std::span<uint8_t>(wire));
   for (int h = 0; h < layout.num_kv_heads; ++h) {
     for (int t = 0; t < tokens; ++t) {
       for (int d = 0; d < layout.head_dim; ++d) {
         const int i = h * layout.head_dim + d;
-        EXPECT_EQ(LoadKvElement(wire.data(), i * tokens + t, layout.dtype), offset + t + 50 * (i % 4));
-        const int64_t v_at = width * tokens + (h * tokens + t) * layout.head_dim + d;
-        EXPECT_EQ(LoadKvElement(wire.data(), v_at, layout.dtype), -(i + 4 * (offset + t)));
+        const float k_value = static_cast<float>(offset + t + 50 * (i % 4)), v_value = -static_cast<float>(i + 4 * (offset + t));
+        const float step = layout.dtype == KvDtype::kInt8 ? 1.0f : 0.0f;  // The largest value has 127 steps.
+        EXPECT_NEAR(value(wire.data(), h, t, d * tokens + t), k_value, step);
+        EXPECT_NEAR(value(wire.data() + wire.size() / 2, h, t, t * layout.head_dim + d), v_value, step);
       }
     }
   }
@@ -136,7 +143,7 @@ TEST_P(KvPoolTest, CopyBlockCopiesAllLayers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KvPoolTest,
-                         ::testing::Combine(::testing::Values(KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16),
+                         ::testing::Combine(::testing::Values(KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8),
                                             ::testing::Values(16, 48)));
 
 TEST(KvPoolCreateTest, Refuses) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/kv_transfer/layout_conversion.h"
 
-#include <cstring>
 #include <numeric>
 #include <random>
 
+#include "common/backend/kv_int8.h"
+#include "common/backend/reference_ops.h"
 #include "common/base/half.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,50 +17,42 @@ namespace {
 
 using ::testing::HasSubstr;
 
-float ReadValue(const uint8_t* from, KvDtype dtype) {
-  float value;
-  uint16_t bits;
-  std::memcpy(&value, from, dtype == KvDtype::kF32 ? 4 : 0);
-  std::memcpy(&bits, from, dtype == KvDtype::kF32 ? 0 : 2);
-  if (dtype == KvDtype::kF16) return HalfToFloat(bits);
-  if (dtype == KvDtype::kBf16) return BFloat16ToFloat(bits);
-  return value;
-}
-
-// K or V of one token straight from the pool, by the layout's definition.
-float PoolValue(const KvPool& pool, int layer, std::span<const BlockId> blocks, bool is_v, int head, int dim, int token) {
-  const KvLayout& l = pool.layout();
+// K or V of one token and head straight from the pool, by the layout's definition.
+std::vector<float> PoolValues(const KvPool& pool, int layer, std::span<const BlockId> blocks, bool is_v, int head, int token) {
   const KvLayerView view = pool.Layer(layer);
-  const size_t offset = static_cast<size_t>(token % l.block_size);
-  const size_t h = static_cast<size_t>(head), d = static_cast<size_t>(dim), size = static_cast<size_t>(l.block_size),
-               width = static_cast<size_t>(l.head_dim);
-  const size_t element = is_v ? (h * size + offset) * width + d : (h * width + d) * size + offset;
-  const uint8_t* base = (is_v ? view.v : view.k) + static_cast<size_t>(blocks[static_cast<size_t>(token / l.block_size)]) * view.block_stride;
-  return ReadValue(base + element * l.element_bytes(), l.dtype);
+  const int offset = token % view.block_size;
+  const uint8_t* const values = (is_v ? view.v : view.k) + static_cast<size_t>(blocks[static_cast<size_t>(token / view.block_size)]) * view.block_stride +
+                                head * KvHeadBytes(view);
+  std::vector<float> x;
+  for (int d = 0; d < view.head_dim; ++d) {
+    const int64_t index = is_v ? offset * view.head_dim + d : d * view.block_size + offset;
+    x.push_back(KvScale(view, values, offset) * LoadKvElement(values, index, view.dtype));
+  }
+  return x;
 }
 
-float Rounded(float value, KvDtype dtype) {
-  if (dtype == KvDtype::kF16) return HalfToFloat(FloatToHalf(value));
-  if (dtype == KvDtype::kBf16) return BFloat16ToFloat(FloatToBFloat16(value));
-  return value;
+std::vector<float> Rounded(std::vector<float> x, KvDtype dtype) {
+  std::vector<int8_t> integers(x.size());
+  const float scale = dtype == KvDtype::kInt8 ? QuantiseKvHead(x.data(), x.size(), integers.data()) : 1.0f;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (dtype == KvDtype::kF16) x[i] = HalfToFloat(FloatToHalf(x[i]));
+    if (dtype == KvDtype::kBf16) x[i] = BFloat16ToFloat(FloatToBFloat16(x[i]));
+    if (dtype == KvDtype::kInt8) x[i] = scale * integers[i];
+  }
+  return x;
 }
 
 // Values with all their bits, in blocks of any order.
 void FillWithNoise(KvPool* pool, uint32_t seed) {
+  const KvLayout& layout = pool->layout();
   std::mt19937 rng(seed);
   std::normal_distribution<float> noise;
-  for (int layer = 0; layer < pool->layout().num_layers; ++layer) {
-    for (int block = 0; block < pool->num_blocks(); ++block) {
-      const std::span<uint8_t> cell = pool->Cell(layer, block);
-      for (size_t i = 0; i < cell.size(); i += pool->layout().element_bytes()) {
-        const float value = noise(rng);
-        const uint16_t bits = pool->layout().dtype == KvDtype::kF16 ? FloatToHalf(value) : FloatToBFloat16(value);
-        if (pool->layout().dtype == KvDtype::kF32) {
-          std::memcpy(cell.data() + i, &value, 4);
-        } else {
-          std::memcpy(cell.data() + i, &bits, 2);
-        }
-      }
+  std::vector<float> k(static_cast<size_t>(layout.num_kv_heads * layout.head_dim)), v(k.size());
+  for (int layer = 0; layer < layout.num_layers; ++layer) {
+    for (int slot = 0; slot < pool->num_blocks() * layout.block_size; ++slot) {
+      for (float& x : k) x = noise(rng);
+      for (float& x : v) x = noise(rng);
+      ReferenceWriteKv(pool->Layer(layer), slot, k.data(), v.data());
     }
   }
 }
@@ -67,8 +60,9 @@ void FillWithNoise(KvPool* pool, uint32_t seed) {
 TEST(LayoutConversionTest, EveryPairOfLayoutsEqualsTheDefinition) {
   const std::vector<BlockId> blocks = {5, 0, 3, 7, 2, 9, 1};
   std::mt19937 rng(4);
-  for (const KvDtype from : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16}) {
-    for (const KvDtype to : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16}) {
+  const KvDtype all[] = {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8};
+  for (const KvDtype from : all) {
+    for (const KvDtype to : all) {
       for (const auto& [from_size, to_size] : {std::pair(16, 16), std::pair(16, 48), std::pair(32, 16), std::pair(48, 32)}) {
         auto pool = FilledPool(SmallLayout(from_size, from), 10, 1);
         FillWithNoise(pool.get(), 9);
@@ -90,12 +84,10 @@ TEST(LayoutConversionTest, EveryPairOfLayoutsEqualsTheDefinition) {
         std::iota(in_order.begin(), in_order.end(), 0);
         for (int token = begin; token < end; ++token) {
           for (int head = 0; head < 2; ++head) {
-            for (int dim = 0; dim < 8; ++dim) {
-              for (const bool is_v : {false, true}) {
-                ASSERT_EQ(PoolValue(*landed, layer, in_order, is_v, head, dim, token),
-                          Rounded(PoolValue(*pool, layer, blocks, is_v, head, dim, token), to))
-                    << KvDtypeName(from) << " B" << from_size << " to " << KvDtypeName(to) << " B" << to_size << ", token " << token;
-              }
+            for (const bool is_v : {false, true}) {
+              const std::vector<float> values = PoolValues(*pool, layer, blocks, is_v, head, token);
+              ASSERT_EQ(PoolValues(*landed, layer, in_order, is_v, head, token), from == to ? values : Rounded(values, to))
+                  << KvDtypeName(from) << " B" << from_size << " to " << KvDtypeName(to) << " B" << to_size << ", token " << token;
             }
           }
         }

@@ -70,7 +70,14 @@ class TransportContractTest : public ::testing::TestWithParam<TransportKind> {
                                job.first_token, job.num_tokens);
   }
   bool Arrived(const TestJob& job, const LandingZone& zone) {
-    return SameTokens(*source_, job.blocks, receiver_->pool(), zone.blocks(), job.first_token, job.num_tokens);
+    const KvLayout wire = receiver_->wire_layout();
+    if (wire == receiver_->options().layout) {
+      return SameTokens(*source_, job.blocks, receiver_->pool(), zone.blocks(), job.first_token, job.num_tokens);
+    }
+    const auto sent = AsOnTheWire(*source_, job.blocks, wire, job.num_tokens);
+    std::vector<BlockId> in_order(static_cast<size_t>(sent->num_blocks()));
+    std::iota(in_order.begin(), in_order.end(), 0);
+    return SameTokens(*sent, in_order, receiver_->pool(), zone.blocks(), job.first_token, job.num_tokens);
   }
   // One attempt from beginning to end: sent, verified, and what should be is in its blocks.
   void ExpectDelivered(const TestJob& job) {
@@ -86,7 +93,7 @@ class TransportContractTest : public ::testing::TestWithParam<TransportKind> {
     EXPECT_EQ(manifest->peer, Writer());
     EXPECT_EQ(manifest->stats.numerics, "n2");
     const int64_t bytes = static_cast<int64_t>(job.num_tokens - job.first_token) *
-                          static_cast<int64_t>(receiver_->options().layout.token_bytes());
+                          static_cast<int64_t>(receiver_->wire_layout().token_bytes());
     EXPECT_EQ(manifest->stats.payload_bytes, bytes);
     EXPECT_EQ(running.stats().payload_bytes, bytes);
     EXPECT_TRUE(Arrived(job, *zone));
@@ -143,13 +150,27 @@ TEST_P(TransportContractTest, TheReceiversLayoutWins) {
   uint64_t stream = 0;
   for (const int from : {16, 32, 48}) {
     for (const int to : {16, 32, 64}) {
-      for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16}) {
+      for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8}) {
         SCOPED_TRACE(absl::StrCat("blocks of ", from, " to ", to, ", to ", KvDtypeName(dtype)));
         Connect({.layout = SmallLayout(to, dtype)}, SmallLayout(from, KvDtype::kF16));
         TestJob job = Job(64, 179, ++stream);
         job.chunk_tokens = 21;
         ExpectDelivered(job);
       }
+    }
+  }
+}
+
+// Frames through memory come in the wire's type, whoever writes into the pool writes the pool's.
+TEST_P(TransportContractTest, TheWireMayHaveEightBits) {
+  uint64_t stream = 0;
+  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8}) {
+    for (const int from : {16, 48}) {
+      SCOPED_TRACE(absl::StrCat("blocks of ", from, ", to ", KvDtypeName(dtype)));
+      Connect({.layout = SmallLayout(32, dtype), .int8_wire = true}, SmallLayout(from, KvDtype::kF16));
+      TestJob job = Job(64, 179, ++stream);
+      job.chunk_tokens = 21;
+      ExpectDelivered(job);
     }
   }
 }

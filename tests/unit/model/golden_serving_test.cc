@@ -63,6 +63,27 @@ TEST_F(GoldenServingTest, AgreesWithTheReferenceWithinTheBounds) {
   EXPECT_LT(report.largest_lost_margin(), 0.15f);
 }
 
+// What keys and values in eight bits cost: README.md of common/kv has the figures.
+TEST_F(GoldenServingTest, AgreesWithIntegerKeysAndValues) {
+  std::erase_if(cases_, [](const GoldenCase& c) { return c.prompt_ids.size() > 50; });
+  std::vector<CaseLogits> reference(cases_.size());
+  LogitsProbeOptions options;
+  options.backend = "reference";
+  options.kv_dtype = KvDtype::kF32;
+  const auto exact = Open(options);
+  for (size_t i = 0; i < cases_.size(); ++i) {
+    ASSERT_OK_AND_ASSIGN(reference[i], testing::PromptLogits(exact.get(), cases_[i]));
+  }
+  options = {};
+  options.kv_dtype = KvDtype::kInt8;
+  const auto served = Open(options);
+  ASSERT_OK_AND_ASSIGN(const AccuracyReport report, testing::MeasureAccuracy(served.get(), cases_, reference));
+  std::printf("%s\n%s", served->backend().numerics_id().c_str(), report.ToString().c_str());
+  EXPECT_LT(report.mean_kl, 0.003);
+  EXPECT_LE(report.lost_share(), 0.015);
+  EXPECT_LT(report.largest_lost_margin(), 0.5f);
+}
+
 TEST_F(GoldenServingTest, BitsDoNotDependOnChunksPanelsOrThreads) {
   const GoldenCase& c = cases_.back();
   constexpr int kTokens = testing::kSlowness > 1 ? 100 : 600;

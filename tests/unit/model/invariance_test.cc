@@ -139,6 +139,21 @@ std::vector<Subject> Subjects() {
   });
   add("cpu_onednn_bf16", "cpu", KvDtype::kF16, [](TinyModelOptions& m) { m.matrix_type = GgmlType::kQ4_1; });
   subjects.back().matmul = "onednn-bf16";
+  add("cpu_q4_1_int8_kv", "cpu", KvDtype::kInt8, [](TinyModelOptions& m) {
+    m.matrix_type = GgmlType::kQ4_1;
+    m.hidden_size = 96;
+    m.num_heads = 6;
+    m.head_dim = 64;
+    m.intermediate_size = 160;
+  });
+  add("cpu_f16_int8_kv_d18", "cpu", KvDtype::kInt8, [](TinyModelOptions& m) {
+    m.matrix_type = GgmlType::kF16;
+    m.hidden_size = 50;
+    m.num_heads = 7;
+    m.num_kv_heads = 1;
+    m.head_dim = 18;
+    m.intermediate_size = 75;
+  });
   add("reference", "reference", KvDtype::kF16, [](TinyModelOptions& m) { m.matrix_type = GgmlType::kQ4_0; });
   return subjects;
 }
