@@ -223,7 +223,9 @@ bool ReadEvent(const std::string& data, MonotonicTime now, Measurement* m) {
 }
 
 void OpenStreams::CancelAll() {
-  for (boost::beast::tcp_stream* stream : streams_) stream->cancel();
+  cancelled_ = true;
+  // Closed, not only cancelled: an operation that is over but has not been heard of would be followed by one that waits.
+  for (boost::beast::tcp_stream* stream : streams_) stream->close();
 }
 
 // One entry of the list.
@@ -245,7 +247,9 @@ boost::asio::awaitable<Measurement> StreamRequest(const Server& server, std::str
   const OpenStream entry(open, &stream);
   stream.expires_after(absl::ToChronoNanoseconds(server.timeout));
   m.sent = Clock::Real()->Now();
-  co_await Connect(server, stream, std::move(body), &m);
+  const bool begins = !open->cancelled();
+  if (begins) co_await Connect(server, stream, std::move(body), &m);
+  if (open->cancelled() && (!begins || !m.status.ok())) m.status = absl::CancelledError("stopped");
   m.ended = Clock::Real()->Now();
   if (m.output_tokens == 0) m.output_tokens = static_cast<int>(m.pieces.size());
   co_return m;

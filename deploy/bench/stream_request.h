@@ -50,11 +50,14 @@ bool ReadEvent(const std::string& data, MonotonicTime now, Measurement* m);
 // Connections in use, so that they can be cut: Beast's operations know no cancellation slots in Boost 1.81. One thread.
 class OpenStreams {
  public:
+  // Ends what runs, and what begins later.
   void CancelAll();
+  bool cancelled() const { return cancelled_; }
 
  private:
   friend class OpenStream;
   std::list<boost::beast::tcp_stream*> streams_;
+  bool cancelled_ = false;
 };
 
 // Sends one request over a connection of its own and reads its stream to the end. Never throws; what goes wrong is in the

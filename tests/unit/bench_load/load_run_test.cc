@@ -34,6 +34,7 @@ class LoadRunTest : public ::testing::Test {
       ++num_open_;
       most_open_ = std::max(most_open_, num_open_);
       bodies_.push_back(request.body);
+      asked_.NotifyAll();
       if (answers_.size() > 1) {
         Answer(answers_.front(), writer);
         answers_.erase(answers_.begin());
@@ -76,6 +77,7 @@ class LoadRunTest : public ::testing::Test {
   }
 
   Mutex mutex_;
+  CondVar asked_;
   std::vector<std::string> answers_ = {"ok"};
   std::vector<std::string> bodies_;
   std::vector<std::shared_ptr<HttpResponseWriter>> held_;
@@ -151,9 +153,9 @@ TEST_F(LoadRunTest, AnOpenLoopKeepsItsBoundAndStopCutsWhatRuns) {
   auto run = LoadRun::Create(options);
   ASSERT_TRUE(run.ok()) << run.status();
   Thread stopper("stopper", [&] {
-    while (true) {
+    {
       MutexLock lock(&mutex_);
-      if (bodies_.size() >= 4) break;
+      while (bodies_.size() < 4) asked_.WaitFor(&mutex_, absl::Seconds(1));
     }
     (*run)->Stop();
   });
