@@ -74,11 +74,10 @@ namespace {
 constexpr int kPrefillPanelRows = 192;
 constexpr int kDecodePanelRows = 60;
 
-absl::StatusOr<KvDtype> ParseKvDtype(const std::string& name) {
-  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8, KvDtype::kF32}) {
-    if (name == KvDtypeName(dtype)) return dtype;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", name, " is none of f16, bf16, int8, f32"));
+absl::StatusOr<KvDtype> ParseKvDtypeFlag(const std::string& name) {
+  absl::StatusOr<KvDtype> dtype = ParseKvDtype(name);
+  if (!dtype.ok()) return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", name, " is none of f16, bf16, int8, f32"));
+  return dtype;
 }
 
 absl::StatusOr<bool> ParseInt8Wire(const std::string& name) {
@@ -212,7 +211,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   if (!options.advertise.empty()) BATON_RETURN_IF_ERROR(CheckAddress("--advertise", options.advertise));
   if (!options.status.empty()) BATON_RETURN_IF_ERROR(CheckAddress("--status", options.status));
   options.max_context = absl::GetFlag(FLAGS_max_context);
-  BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtype(absl::GetFlag(FLAGS_kv_dtype)));
+  BATON_ASSIGN_OR_RETURN(options.kv_dtype, ParseKvDtypeFlag(absl::GetFlag(FLAGS_kv_dtype)));
   BATON_ASSIGN_OR_RETURN(options.int8_wire, ParseInt8Wire(absl::GetFlag(FLAGS_kv_wire)));
   options.block_size = absl::GetFlag(FLAGS_block_size);
   BATON_ASSIGN_OR_RETURN(options.pull_history, ParsePullHistory(absl::GetFlag(FLAGS_pull_history)));

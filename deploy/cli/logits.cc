@@ -128,13 +128,9 @@ absl::StatusOr<LogitsProbeOptions> OptionsFromFlags(const ConfigResult& config) 
     options.backend_options.activations.clear();
     if (config.sources.at("kv_dtype") == ConfigSource::kDefault) dtype = "f32";
   }
-  bool known = false;
-  for (const KvDtype candidate : {KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8, KvDtype::kF32}) {
-    if (dtype != KvDtypeName(candidate)) continue;
-    options.kv_dtype = candidate;
-    known = true;
-  }
-  if (!known) return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", dtype, " is none of f16, bf16, int8, f32"));
+  const absl::StatusOr<KvDtype> kv_dtype = ParseKvDtype(dtype);
+  if (!kv_dtype.ok()) return absl::InvalidArgumentError(absl::StrCat("--kv-dtype ", dtype, " is none of f16, bf16, int8, f32"));
+  options.kv_dtype = *kv_dtype;
   if (const int rows = absl::GetFlag(FLAGS_chunk_tokens); config.sources.at("chunk_tokens") != ConfigSource::kDefault) {
     if (rows < 1) return absl::InvalidArgumentError(absl::StrCat("--chunk-tokens ", rows, " is under 1"));
     options.chunk_tokens = rows;

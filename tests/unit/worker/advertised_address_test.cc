@@ -26,7 +26,9 @@ TEST(AdvertisedAddressTest, AWildcardBecomesTheAddressOnTheWayToTheRouter) {
   ExpectAdvertised("0.0.0.0:9001", {"localhost:9000"}, "127.0.0.1:9001");
   // What cannot be looked up is passed over.
   ExpectAdvertised("0.0.0.0:9001", {"no port", "127.0.0.1:9000"}, "127.0.0.1:9001");
-  if (const auto address = AdvertisedAddress("[::]:9001", {"[::1]:9000"}); address.ok()) EXPECT_EQ(*address, "[::1]:9001");
+  if (const auto address = AdvertisedAddress("[::]:9001", {"[::1]:9000"}); address.ok()) {
+    EXPECT_EQ(*address, "[::1]:9001");
+  }
 }
 
 TEST(AdvertisedAddressTest, NobodyIsToldAWildcard) {
