@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "baton/v1/generation.pb.h"
 #include "router/choice_text.h"
@@ -75,7 +76,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<const PromptPrefixes> NamePromptPrefixes(const std::vector<int32_t>& tokens) const;
 
   // Feeds one event to a choice's flow and does what it asks for.
-  void Drive(Choice& choice, const std::function<void(RequestFlow&, MonotonicTime, FlowActions*)>& event);
+  void Drive(Choice& choice, absl::FunctionRef<void(RequestFlow&, MonotonicTime, FlowActions*)> event);
   void Apply(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
   void Acquire(Choice& choice, uint64_t ticket);
   void OpenDecode(Choice& choice, const FlowAction& action);

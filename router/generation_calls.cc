@@ -18,8 +18,7 @@ void SetTransfer(uint64_t incarnation, uint64_t stream, internal::TransferId* tr
 
 }  // namespace
 
-void Generation::Drive(Choice& choice,
-                       const std::function<void(RequestFlow&, MonotonicTime, FlowActions*)>& event) {
+void Generation::Drive(Choice& choice, absl::FunctionRef<void(RequestFlow&, MonotonicTime, FlowActions*)> event) {
   const MonotonicTime now = Clock::Real()->Now();
   FlowActions actions;
   event(choice.flow, now, &actions);

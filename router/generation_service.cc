@@ -22,8 +22,9 @@ namespace baton {
 namespace {
 
 using Stream = ServerWriteStream<grpc::ByteBuffer>;
-// A client that leaves this much unread is cut.
-const StreamLimits kClientLimits = {.max_queued_messages = 65536, .max_queued_bytes = 1 << 20};
+// A client that leaves this much unread is cut. One that is behind gets its tokens several at a time: the deltas of a response are
+// a list.
+const StreamLimits kClientLimits = {.max_queued_messages = 65536, .max_queued_bytes = 1 << 20, .merges = true};
 
 // The text fields of GenerateRequest whose bytes are not UTF-8, by their numbers on the wire.
 absl::Status ExplainMalformed(const std::string& bytes) {

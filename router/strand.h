@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -18,13 +19,26 @@ class Strand {
  public:
   using Task = std::function<void()>;
 
-  void Post(Task task) {
+  // A task that finds nobody running is never stored: most come so, one for each token.
+  template <class Callable>
+  void Post(Callable&& task) {
     {
       MutexLock lock(&mutex_);
-      tasks_.push_back(std::move(task));
-      if (running_) return;
+      if (running_) {
+        tasks_.push_back(Task(std::forward<Callable>(task)));
+        return;
+      }
       running_ = true;
     }
+    {
+      std::decay_t<Callable> first(std::forward<Callable>(task));  // What it holds is let go of when it has run.
+      first();
+    }
+    RunQueued();
+  }
+
+ private:
+  void RunQueued() {
     for (;;) {
       Task next;
       {
@@ -40,7 +54,6 @@ class Strand {
     }
   }
 
- private:
   Mutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;

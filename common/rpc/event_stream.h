@@ -105,12 +105,12 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
   }
 
   void WriteDone(bool ok) {
-    bool drained = false;
-    const Response* next = outgoing_.WriteDone(ok, &drained);
-    if (next != nullptr) {
+    typename OutgoingQueue<Response>::Closing closing;
+    const Response* next = outgoing_.WriteDone(ok, &closing);
+    if (next != nullptr && !closing.last) {
       reactor_.StartWrite(next);
-    } else if (drained) {
-      FinishNow();
+    } else if (next != nullptr || closing.drained) {
+      FinishNow(next);
     }
   }
 
@@ -130,7 +130,8 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
     }
   }
 
-  void FinishNow() {
+  // `last`: to be written before; with the status it is one packet. Null: nothing.
+  void FinishNow(const Response* last = nullptr) {
     absl::Status status;
     {
       MutexLock lock(&mutex_);
@@ -138,7 +139,8 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
       finished_ = true;
       status = final_status_;
     }
-    reactor_.Finish(ToGrpcStatus(status));
+    if (last == nullptr) return reactor_.Finish(ToGrpcStatus(status));
+    reactor_.StartWriteAndFinish(last, grpc::WriteOptions(), ToGrpcStatus(status));
   }
 
   void Done() {
@@ -237,11 +239,11 @@ class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<
   }
 
   void WriteDone(bool ok) {
-    bool drained = false;
-    const Request* next = outgoing_.WriteDone(ok, &drained);
+    typename OutgoingQueue<Request>::Closing closing;
+    const Request* next = outgoing_.WriteDone(ok, &closing);
     if (next != nullptr) {
       reactor_.StartWrite(next);
-    } else if (drained || !ok) {
+    } else if (closing.drained || !ok) {
       WritesDone();
     }
   }
@@ -330,12 +332,12 @@ class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<
     return queued;
   }
   void WriteDone(bool ok) {
-    bool drained = false;
-    const Response* next = outgoing_.WriteDone(ok, &drained);
-    if (next != nullptr) {
+    typename OutgoingQueue<Response>::Closing closing;
+    const Response* next = outgoing_.WriteDone(ok, &closing);
+    if (next != nullptr && !closing.last) {
       reactor_.StartWrite(next);
-    } else if (drained) {
-      FinishNow();
+    } else if (next != nullptr || closing.drained) {
+      FinishNow(next);
     }
   }
   void PeerGone() {
@@ -343,7 +345,8 @@ class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<
     outgoing_.Abandon();
     Finish(absl::CancelledError("client went away"));
   }
-  void FinishNow() {
+  // `last`: to be written before; with the status it is one packet. Null: nothing.
+  void FinishNow(const Response* last = nullptr) {
     absl::Status status;
     {
       MutexLock lock(&mutex_);
@@ -351,7 +354,8 @@ class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<
       finished_ = true;
       status = final_status_;
     }
-    reactor_.Finish(ToGrpcStatus(status));
+    if (last == nullptr) return reactor_.Finish(ToGrpcStatus(status));
+    reactor_.StartWriteAndFinish(last, grpc::WriteOptions(), ToGrpcStatus(status));
   }
   void Done() {
     outgoing_.CloseAfterDrain();

@@ -4,20 +4,26 @@
 
 #include <cstddef>
 #include <deque>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 
 namespace baton {
 
 struct StreamLimits {
   size_t max_queued_messages = 1024;
   size_t max_queued_bytes = 8 << 20;  // One larger message is accepted when the queue is empty.
+  // Of ByteBuffers that wait several are written as one. Only for serialised protobufs that differ in repeated fields alone, or in
+  // fields that one of them has: their bytes in a row are a message that says what they said.
+  bool merges = false;
 };
 
 // What a queued message takes on the wire: a protobuf's size, or that of bytes already serialised.
@@ -28,6 +34,18 @@ size_t MessageBytes(const Message& message) {
   } else {
     return message.ByteSizeLong();
   }
+}
+
+// The bytes of all of them in a row.
+inline grpc::ByteBuffer Concatenate(const std::deque<grpc::ByteBuffer>& buffers, size_t count) {
+  std::string bytes;
+  std::vector<grpc::Slice> slices;
+  for (size_t i = 0; i < count; ++i) {
+    if (!buffers[i].Dump(&slices).ok()) continue;
+    for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
 }
 
 // What both directions share: the outgoing queue. Message is the outgoing type.
@@ -60,9 +78,12 @@ class OutgoingQueue {
     return &queue_.front();
   }
 
-  // After a write. The next message to write, or null when there is none; *drained is set when the queue has been closed by
-  // CloseAfterDrain and is now empty.
-  const Message* WriteDone(bool ok, bool* drained) {
+  // After a write. The next message to write, or null when there is none, and where the queue stands, once it has been closed by
+  // CloseAfterDrain: is it empty, or is that message the last one?
+  struct Closing {
+    bool drained = false, last = false;
+  };
+  const Message* WriteDone(bool ok, Closing* closing) {
     const Message* next = nullptr;
     {
       MutexLock lock(&mutex_);
@@ -76,9 +97,10 @@ class OutgoingQueue {
       if (queue_.empty()) {
         writing_ = false;
       } else {
+        if constexpr (std::is_same_v<Message, grpc::ByteBuffer>) MergeWaiting();
         next = &queue_.front();
       }
-      *drained = queue_.empty() && closing_;
+      *closing = {.drained = queue_.empty() && closing_, .last = queue_.size() == 1 && closing_};
     }
     writable_.NotifyAll();
     return next;
@@ -128,6 +150,18 @@ class OutgoingQueue {
   }
 
  private:
+  // Nothing is being written.
+  void MergeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!limits_.merges || queue_.size() < 2) return;
+    size_t count = 0, bytes = 0;
+    while (count < queue_.size() && bytes + MessageBytes(queue_[count]) <= kMaxMergedBytes) bytes += MessageBytes(queue_[count++]);
+    if (count < 2) return;
+    queue_[count - 1] = Concatenate(queue_, count);
+    queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count - 1));
+  }
+
+  static constexpr size_t kMaxMergedBytes = 16 << 10;
+
   const StreamLimits limits_;
   Mutex mutex_;
   CondVar writable_;
