@@ -14,6 +14,9 @@ bool Contains(const std::vector<WorkerRef>& list, const WorkerRef& ref) {
   return std::find(list.begin(), list.end(), ref) != list.end();
 }
 
+// Prompts that decode workers compute themselves, or perhaps: a row panel of a chunk.
+constexpr int64_t kLightTokens = 65;
+
 // Calls that a prefill worker is given beyond its slots for streams that stand still.
 constexpr int kRecoverySlots = 4;
 
@@ -67,7 +70,7 @@ Admission::Queue::iterator Admission::Erase(Queue::iterator it) {
 // No prefill worker is needed, or only perhaps.
 bool Admission::IsLight(const RouteRequest& request) const {
   if (!request.needs_prefill || request.cached_on) return true;
-  return options_.disaggregate == Disaggregate::kAdaptive && request.num_tokens - 1 <= options_.placement.short_tokens;
+  return options_.disaggregate == Disaggregate::kAdaptive && request.num_tokens <= kLightTokens;
 }
 
 size_t Admission::num_waiting_for(internal::WorkerRole role) const {
@@ -116,6 +119,7 @@ void Admission::SetView(std::shared_ptr<const ClusterView> view, MonotonicTime n
       it->second.load_sequence = worker->load_sequence;
       it->second.refused = false;
       it->second.tokens_since_report = 0;
+      it->second.others_running = std::max(0, worker->load.running() - it->second.open_calls);
       if (worker->load.waiting() == 0) it->second.local_tokens = 0;
     }
     ++it;
@@ -315,7 +319,11 @@ const WorkerInfo* Admission::Choose(internal::WorkerRole role, const RouteReques
 void Admission::Take(const WorkerRef& worker, int64_t num_tokens) {
   auto [it, fresh] = accounts_.try_emplace(worker);
   Account& account = it->second;
-  if (fresh) account.load_sequence = view_->Find(worker)->load_sequence;
+  if (fresh) {
+    const WorkerInfo* const known = view_->Find(worker);
+    account.load_sequence = known->load_sequence;
+    account.others_running = known->load.running();
+  }
   ++account.open_calls;
   account.open_tokens += num_tokens;
   account.tokens_since_report += num_tokens;

@@ -108,8 +108,9 @@ class Admission {
     int64_t open_tokens = 0;
     int64_t tokens_since_report = 0;  // Of calls opened since the worker last said what is free.
     int64_t local_tokens = 0;  // Of prompts that it was given to compute, until it reports that none waits.
+    int others_running = 0;    // Streams there that are other routers', by its last report.
     bool refused = false;
-    uint64_t load_sequence = 0;  // The report that the two above refer to.
+    uint64_t load_sequence = 0;  // The report that the three above refer to.
   };
 
   // Off the queue, its counts with it.

@@ -49,8 +49,11 @@ PlacementCosts Admission::Costs(const WorkerInfo& decode, const WorkerInfo& pref
   costs.remote_ms_per_token = PrefillMsPerToken(prefill);
   costs.history_ms = prefill.load.history_ms();
   costs.history_ms_per_token = prefill.load.history_ms_per_token();
-  costs.local_streams = std::max<int>(decode.load.running(), open_calls(decode.ref));
-  if (auto it = accounts_.find(decode.ref); it != accounts_.end()) {
+  if (auto it = accounts_.find(decode.ref); it == accounts_.end()) {
+    costs.local_streams = decode.load.running();
+  } else {
+    // Not what runs by the last report: that is half a second old, and what has ended since would keep prompts away.
+    costs.local_streams = it->second.open_calls + it->second.others_running;
     costs.local_backlog_ms = static_cast<double>(it->second.local_tokens) * costs.local_ms_per_token;
   }
   if (auto it = accounts_.find(prefill.ref); it != accounts_.end()) {

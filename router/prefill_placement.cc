@@ -18,9 +18,8 @@ const char* PlacementReasonName(PlacementReason reason) {
 
 Placement PlacePrefill(const PlacementOptions& options, const PlacementCosts& costs, int64_t num_tokens, int64_t num_cached) {
   const int64_t left = num_tokens - num_cached;
-  if (left <= options.short_tokens) {
-    return {.locally = true, .reason = num_tokens <= options.short_tokens ? PlacementReason::kShort : PlacementReason::kCached};
-  }
+  const auto is_short = [&](int64_t tokens) { return static_cast<double>(tokens) * costs.local_ms_per_token <= options.handoff_ms; };
+  if (is_short(left)) return {.locally = true, .reason = is_short(num_tokens) ? PlacementReason::kShort : PlacementReason::kCached};
   const double share = costs.local_streams > 0 ? options.local_share : 1;
   const double local_ms = (costs.local_backlog_ms + static_cast<double>(left) * costs.local_ms_per_token) / share;
   // A prefill worker may have more or less of the prompt cached than decode; what it has is found out too late. What it lacks it

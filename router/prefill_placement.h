@@ -11,7 +11,7 @@ namespace baton {
 struct PlacementCosts {
   double local_ms_per_token = 0;   // While nothing else runs there.
   double local_backlog_ms = 0;     // Of the prompts that the decode worker computes already.
-  int local_streams = 0;           // That generate there: they and the prompt share its time.
+  int local_streams = 0;           // That generate there, or are about to: they and the prompt share its time.
   bool prefill_available = true;   // A prefill worker with a credit.
   double remote_ms_per_token = 0;
   double remote_backlog_ms = 0;    // Of the prompts that the prefill worker has been sent.
@@ -21,11 +21,10 @@ struct PlacementCosts {
 };
 
 struct PlacementOptions {
-  // Prompts with no more than this left to compute are never worth a second process: a row panel of a chunk.
-  int short_tokens = 64;
   // The decode worker's own share for prefill while streams run (its --prefill-share).
   double local_share = 0.35;
-  // Calls, queues and the end of the transfer: measured on one machine, a few milliseconds.
+  // Calls, queues and the end of the transfer: measured on one machine, a few milliseconds. What decode computes in that time is never
+  // worth a second process.
   double handoff_ms = 4;
   // Streams that run lose time to a local prefill; to one elsewhere they don't. So it must be sooner by this factor.
   double stream_penalty = 1.5;

@@ -338,29 +338,53 @@ class AdaptiveAdmissionTest : public AdmissionTest {
  protected:
   // d-1 generates for `streams`, p-1 has a credit for one call; both compute a token in 1 ms.
   void Cluster(int streams) {
-    WorkerInfo decode = Info(Identity("d-1", internal::DECODE)), prefill = Info(Identity("p-1", internal::PREFILL), 1);
-    decode.load.set_running(streams);
-    for (WorkerInfo* worker : {&decode, &prefill}) {
-      worker->identity.set_context_length(100000);
-      worker->load.mutable_prefill()->set_tokens_per_second(1000);
-      worker->load.set_credit_blocks(100000);
-    }
     Make({.disaggregate = Disaggregate::kAdaptive,
-          .placement = {.short_tokens = 64, .local_share = 0.5, .handoff_ms = 4, .stream_penalty = 1}});
-    View({decode, prefill});
+          .placement = {.local_share = 0.5, .handoff_ms = 4, .stream_penalty = 1}});
+    View({Decode(streams), Prefill()});
   }
+  // As of a report of its own.
+  WorkerInfo Decode(int streams) {
+    WorkerInfo worker = Reported(Info(Identity("d-1", internal::DECODE)));
+    worker.load.set_running(streams);
+    return worker;
+  }
+  WorkerInfo Prefill() { return Reported(Info(Identity("p-1", internal::PREFILL), 1)); }
+  WorkerInfo Reported(WorkerInfo worker) {
+    worker.load_sequence = ++reports_;
+    worker.identity.set_context_length(100000);
+    worker.load.mutable_prefill()->set_tokens_per_second(1000);
+    worker.load.set_credit_blocks(100000);
+    return worker;
+  }
+  uint64_t reports_ = 0;
 };
 
 TEST_F(AdaptiveAdmissionTest, ShortPromptsStayAndLongOnesGo) {
   Cluster(8);
-  const Grant brief = Ask({.num_tokens = 65}), document = Ask({.num_tokens = 66});
+  const Grant brief = Ask({.num_tokens = 5}), document = Ask({.num_tokens = 66});
   ASSERT_TRUE(brief.route.ok() && document.route.ok());
   EXPECT_FALSE(brief.route->prefill);
   EXPECT_EQ(brief.route->reason, "short");
   EXPECT_EQ(document.route->prefill, p1);
   EXPECT_EQ(document.route->reason, "long");
   ASSERT_TRUE(document.route->costs.has_value());
-  EXPECT_GE(document.route->costs->local_streams, 8);
+  EXPECT_EQ(document.route->costs->local_streams, 9);  // The first one is about to generate there, too.
+}
+
+// What has ended since a worker's report keeps no prompt away; what other routers have there does.
+TEST_F(AdaptiveAdmissionTest, StreamsThatHaveEndedAreNoStreams) {
+  Cluster(0);
+  ASSERT_FALSE(Ask({.num_tokens = 100}).route->prefill);  // Nobody is there: sooner here.
+  View({Decode(1), Prefill()});                          // d-1 reports that one stream.
+  grants_.clear();
+  admission_->Release(d1, 100, false, now_, &grants_);
+  EXPECT_EQ(Ask({.num_tokens = 100}).route->reason, "sooner here");
+  grants_.clear();
+  admission_->Release(d1, 100, false, now_, &grants_);
+  View({Decode(3), Prefill()});
+  const Grant grant = Ask({.num_tokens = 100});
+  EXPECT_EQ(grant.route->prefill, p1);
+  EXPECT_EQ(grant.route->costs->local_streams, 3);
 }
 
 TEST_F(AdaptiveAdmissionTest, ABusyPrefillWorkerIsWaitedForOnlyWhileThatIsSooner) {
@@ -369,7 +393,7 @@ TEST_F(AdaptiveAdmissionTest, ABusyPrefillWorkerIsWaitedForOnlyWhileThatIsSooner
   // 2,200 ms here, or 1,000 ms of waiting and 1,100 of its own: not sooner here.
   EXPECT_EQ(Ask({.num_tokens = 1100}).ticket, 0u);
   // Whoever needs no prefill worker does not wait behind it.
-  EXPECT_EQ(Ask({.num_tokens = 20}).route->reason, "short");
+  EXPECT_EQ(Ask({.num_tokens = 5}).route->reason, "short");
   EXPECT_EQ(admission_->num_waiting(), 1u);
   grants_.clear();
   admission_->Release(p1, 1000, false, now_, &grants_);

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-constexpr PlacementOptions kOptions = {.short_tokens = 64, .local_share = 0.25, .handoff_ms = 4, .stream_penalty = 2};
+constexpr PlacementOptions kOptions = {.local_share = 0.25, .handoff_ms = 4, .stream_penalty = 2};
 
 TEST(PrefillPlacement, Table) {
   const struct {
@@ -16,10 +16,13 @@ TEST(PrefillPlacement, Table) {
     bool locally;
     PlacementReason reason;
   } cases[] = {
-      {"a short prompt", {1, 0, 8, true, 1, 0}, 64, 0, true, PlacementReason::kShort},
-      {"one token more, beside streams", {1, 0, 8, true, 1, 0}, 65, 0, false, PlacementReason::kLong},
-      {"a long one that is cached", {1, 0, 8, true, 1, 0}, 2064, 2000, true, PlacementReason::kCached},
-      {"one token more left", {1, 0, 8, true, 1, 0}, 2065, 2000, false, PlacementReason::kLong},
+      // Computed before a handoff would be done: 4 ms, whatever that is in tokens.
+      {"a short prompt", {1, 0, 8, true, 1, 0}, 4, 0, true, PlacementReason::kShort},
+      {"one token more, beside streams", {1, 0, 8, true, 1, 0}, 5, 0, false, PlacementReason::kLong},
+      {"a short one of a fast machine", {0.02, 0, 8, true, 0.02, 0}, 200, 0, true, PlacementReason::kShort},
+      {"a longer one there", {0.02, 0, 8, true, 0.02, 0}, 201, 0, false, PlacementReason::kLong},
+      {"a long one that is cached", {1, 0, 8, true, 1, 0}, 2004, 2000, true, PlacementReason::kCached},
+      {"one token more left", {1, 0, 8, true, 1, 0}, 2005, 2000, false, PlacementReason::kLong},
       // Nobody to disturb: the handoff's own time decides, and a faster machine.
       {"an idle decode worker", {1, 0, 0, true, 1, 0}, 1000, 0, true, PlacementReason::kSooner},
       {"an idle one, prefill twice as fast", {1, 0, 0, true, 0.5, 0}, 1000, 0, false, PlacementReason::kLong},

@@ -262,7 +262,7 @@ TEST_F(FlowTest, RouteWithoutPrefillStartsLocally) {
 
 // Adaptive: what decode has cached is known only at the landing, and decides again.
 TEST_F(FlowTest, AMostlyCachedPromptIsFinishedWhereItLands) {
-  Make({.placement = {.short_tokens = 3}});
+  Make({.placement = {.handoff_ms = 3}});
   const PlacementCosts costs = {.local_ms_per_token = 1, .local_streams = 4, .remote_ms_per_token = 0.1};
   Begin();
   Grant(kD1, kP1, costs);
@@ -277,7 +277,7 @@ TEST_F(FlowTest, AMostlyCachedPromptIsFinishedWhereItLands) {
 }
 
 TEST_F(FlowTest, APromptThatIsHardlyCachedGoesOnAsPlanned) {
-  Make({.placement = {.short_tokens = 3}});
+  Make({.placement = {.handoff_ms = 3}});
   Begin();
   Grant(kD1, kP1, PlacementCosts{.local_ms_per_token = 1, .local_streams = 4, .remote_ms_per_token = 0.1});
   Landing(1, 1, /*first_missing_token=*/5);
