@@ -212,6 +212,7 @@ RequestOutcome Generation::Outcome(const absl::Status& status) const {
                          .client_id = request_.request_id(),
                          .trace_id = trace_.trace_id(),
                          .model = core_->model.name,
+                         .chat = request_.has_chat(),
                          .num_prompt_tokens = static_cast<int64_t>(prepared_.tokens.size()),
                          .begin = arrived_,
                          .end = Clock::Real()->Now(),

@@ -19,6 +19,7 @@ struct RequestOutcome {
   std::string client_id;  // The client's own id for it; empty: none.
   std::string trace_id;   // Empty: not recorded.
   std::string model;
+  bool chat = false;  // Of messages, not of a prompt.
   std::string finish_reason;  // Of the first choice, where the request has gone well.
   int64_t num_prompt_tokens = 0, num_completion_tokens = 0;
   MonotonicTime begin{}, end{};

@@ -88,7 +88,7 @@ void RequestTrace::End(const RequestOutcome& outcome) const {
             .kind = SpanKind::kServer,
             .begin = outcome.begin,
             .end = outcome.end,
-            .attributes = {{"gen_ai.operation.name", std::string("text_completion")},
+            .attributes = {{"gen_ai.operation.name", std::string(outcome.chat ? "chat" : "text_completion")},
                            {"gen_ai.request.model", outcome.model},
                            {"gen_ai.response.id", outcome.id},
                            {"gen_ai.usage.input_tokens", outcome.num_prompt_tokens},

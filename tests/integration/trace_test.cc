@@ -142,17 +142,15 @@ class TraceTest : public ::testing::Test {
   }
   // A completion of four tokens over HTTP, in the client's span if that is one.
   void Ask(const TraceContext& client) {
+    ASSERT_OK_AND_ASSIGN(const HttpResponse response,
+                         Post(client, "/v1/completions",
+                              R"({"prompt":"Xanadu, a stately pleasure-dome","stop":["Kubla"],"max_tokens":4,"ignore_eos":true,"temperature":0})"));
+    ASSERT_EQ(response.status, 200) << response.body;
+  }
+  absl::StatusOr<HttpResponse> Post(const TraceContext& client, const std::string& target, const std::string& body) {
     HttpHeaders headers = {{"Content-Type", "application/json"}};
     if (client.valid()) headers.emplace_back("traceparent", FormatTraceparent(client));
-    ASSERT_OK_AND_ASSIGN(
-        const HttpResponse response,
-        HttpFetch({.address = cluster_->http(),
-                   .method = "POST",
-                   .target = "/v1/completions",
-                   .headers = headers,
-                   .body = R"({"prompt":"Xanadu, a stately pleasure-dome","stop":["Kubla"],"max_tokens":4,"ignore_eos":true,"temperature":0})",
-                   .timeout = kPatience}));
-    ASSERT_EQ(response.status, 200) << response.body;
+    return HttpFetch({.address = cluster_->http(), .method = "POST", .target = target, .headers = headers, .body = body, .timeout = kPatience});
   }
   // Waits until the collector has `count` spans `name` of that trace.
   bool Arrive(const TraceContext& trace, const std::string& name, size_t count = 1) {
@@ -180,6 +178,15 @@ void ExpectTree(const std::vector<Seen>& spans, const TraceContext& client) {
                                           "decode.landing < decode", "decode.first_step < decode", "decode.steps < decode",
                                           "prefill < call.prefill", "prefill.queued < prefill", "prefill.compute < prefill", "kv.send < prefill",
                                           "kv.receive < kv.send"));
+}
+
+// Whatever becomes of it.
+TEST_F(TraceTest, AChatIsToldFromACompletion) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster({"--local-prefill", "--decode=1"}));
+  const TraceContext client = NewTrace(/*sampled=*/true);
+  ASSERT_OK_AND_ASSIGN(const HttpResponse response, Post(client, "/v1/chat/completions", R"({"messages":[{"role":"user","content":"Hi"}],"max_tokens":2})"));
+  ASSERT_TRUE(Arrive(client, "generate")) << response.body;
+  EXPECT_EQ(Named(collector_.Trace(client.TraceId()), "generate")[0].attributes["gen_ai.operation.name"], "chat");
 }
 
 TEST_F(TraceTest, OneTreeFromTheClientOverTheTransferToTheDecodeSteps) {
@@ -211,6 +218,7 @@ TEST_F(TraceTest, OneTreeFromTheClientOverTheTransferToTheDecodeSteps) {
       EXPECT_LE(span.end_ns, parent->second->end_ns) << span.name;
     }
     const json generate = Named(spans, "generate")[0].attributes;
+    EXPECT_EQ(generate["gen_ai.operation.name"], "text_completion");
     EXPECT_EQ(generate["gen_ai.usage.output_tokens"], 4);
     EXPECT_EQ(generate["gen_ai.response.finish_reasons"], "length");
     EXPECT_EQ(generate["baton.prefill_worker"], "p-1");
