@@ -26,6 +26,11 @@ constexpr std::array<TransportInfo, 6> kTransports = {{
     {TransportKind::kGrpc, "grpc", Reach::kNetwork, false, false},
 }};
 
+// The others are named so that they can be refused by name.
+bool Built(const TransportInfo& info) {
+  return !info.needs_device || (info.kind == TransportKind::kNccl && BATON_NCCL_TRANSPORT != 0);
+}
+
 // Boot id, user and network namespace: abstract sockets live in the last, and the first tells machines apart that have
 // namespaces of one number.
 std::string MachineHost() {
@@ -51,10 +56,10 @@ absl::StatusOr<TransportKind> ParseTransportKind(absl::string_view name) {
   std::string names;
   for (const TransportInfo& info : kTransports) {
     if (name == info.name) {
-      if (!info.needs_device) return info.kind;
-      return absl::FailedPreconditionError(absl::StrCat("transport ", name, " moves device memory, which this build does not"));
+      if (Built(info)) return info.kind;
+      return absl::FailedPreconditionError(absl::StrCat("transport ", name, " is not part of this build"));
     }
-    if (!info.needs_device) absl::StrAppend(&names, names.empty() ? "" : ", ", info.name);
+    if (Built(info)) absl::StrAppend(&names, names.empty() ? "" : ", ", info.name);
   }
   return absl::InvalidArgumentError(absl::StrCat("transport ", name, " is none of ", names));
 }
@@ -67,7 +72,7 @@ absl::StatusOr<std::vector<TransportKind>> ParseTransportFlag(absl::string_view 
     return std::vector<TransportKind>{*kind};
   }
   for (const TransportInfo& info : kTransports) {
-    if (!info.needs_device && info.reach != Reach::kProcess) kinds.push_back(info.kind);
+    if (Built(info) && info.reach != Reach::kProcess) kinds.push_back(info.kind);
   }
   return kinds;
 }

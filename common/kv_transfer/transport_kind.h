@@ -20,7 +20,7 @@ struct TransportInfo {
   const char* name;
   enum class Reach { kProcess, kMachine, kNetwork } reach;  // How far apart the two ends may be.
   bool one_sided;      // The writer itself writes into the receiver's pool, so that it needs a grant.
-  bool needs_device;   // Moves device memory. Not part of this build: named so that it can be refused by name.
+  bool needs_device;   // Moves memory of a GPU: both ends must compute on one. Not part of every build.
 };
 
 // All kinds, best first.
@@ -29,7 +29,7 @@ const TransportInfo& TransportOf(TransportKind kind);
 const char* TransportName(TransportKind kind);  // "shm"
 // INVALID_ARGUMENT lists the names; FAILED_PRECONDITION: a kind that this build does not have.
 absl::StatusOr<TransportKind> ParseTransportKind(absl::string_view name);
-// "auto" is every kind that workers in two processes may use, best first; else the one kind.
+// "auto" is every kind of this build that workers in two processes may use, best first; else the one kind.
 absl::StatusOr<std::vector<TransportKind>> ParseTransportFlag(absl::string_view value);
 
 // One way to reach a worker's pool. Two ends can use a kind when both offer it with the same host.

@@ -11,6 +11,7 @@
 #include "common/base/secret_file.h"
 #include "common/base/status_macros.h"
 #include "common/kv_transfer/confidential_transports.h"
+#include "common/kv_transfer/transports/device_transports.h"
 #include "common/rpc/cluster_tls.h"
 #include "common/trace/trace_flags.h"
 
@@ -27,7 +28,8 @@ ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; e
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
 ABSL_FLAG(std::string, api_key_file, "", "File with the key that the routers want of workers (their --api-keys); read at each registration.");
-ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, tcp, grpc). With TLS in the cluster tcp needs --insecure.");
+ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, nccl, tcp, grpc; nccl between GPUs). With TLS in the "
+          "cluster nccl and tcp need --insecure.");
 ABSL_FLAG(bool, insecure, false, "Listen for other machines, or let KV travel between them, in the clear.");
 ABSL_FLAG(bool, status_tls, false, "--status speaks TLS as well, with --cluster-tls-cert and without asking for certificates.");
 
@@ -45,6 +47,7 @@ ABSL_FLAG(std::string, pull_history, "auto", "Whether a prefill worker has the b
 ABSL_FLAG(std::string, device, "auto", "auto (a GPU where one can serve, else the CPU), cpu, cuda, or reference (plain fp32, slow).");
 ABSL_FLAG(std::string, cuda_driver, "libcuda.so.1", "Library of the CUDA driver, by file name or path.");
 ABSL_FLAG(std::string, cublas_lt, "", "Library of cuBLASLt, by file name or path; empty: libcublasLt.so of this build's major version.");
+ABSL_FLAG(std::string, nccl, "libnccl.so.2", "Library of NCCL, for --transport nccl, by file name or path.");
 ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may use.");
 ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
@@ -161,7 +164,7 @@ std::vector<ConfigGroup> WorkerFlagGroups() {
       {"Cluster", {"id", "listen", "advertise", "router", "api_key_file", "status", "vllm_metrics", "transport", "insecure"}},
       {"TLS", tls},
       {"Memory", {"kv_memory", "kv_memory_share", "max_context", "kv_dtype", "kv_wire", "block_size", "prefix_cache", "pull_history"}},
-      {"Compute", {"device", "cuda_driver", "cublas_lt", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
+      {"Compute", {"device", "cuda_driver", "cublas_lt", "nccl", "threads", "nice", "isa", "activations", "matmul", "chunk_tokens", "panel_rows", "max_running",
                    "max_waiting", "prefill_share", "itl_target", "ttft_target"}},
       {"Time", {"transfer_timeout", "grace"}},
       {"Logging", {"log_level", "log_format"}},
@@ -186,6 +189,7 @@ absl::StatusOr<WorkerOptions> WorkerOptionsFromFlags(internal::WorkerRole role) 
   options.device = absl::GetFlag(FLAGS_device);
   options.backend.cuda_driver = absl::GetFlag(FLAGS_cuda_driver);
   options.backend.cublas_library = absl::GetFlag(FLAGS_cublas_lt);
+  SetNcclLibrary(absl::GetFlag(FLAGS_nccl));
   options.backend.num_threads = absl::GetFlag(FLAGS_threads);
   options.backend.isa = absl::GetFlag(FLAGS_isa);
   options.backend.activations = absl::GetFlag(FLAGS_activations);

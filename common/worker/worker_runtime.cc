@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/kv_transfer/confidential_transports.h"
+#include "common/kv_transfer/transports/device_transports.h"
 #include "common/worker/worker_runtime.h"
 
 #include <algorithm>
@@ -60,6 +61,10 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::CreateOnThisThread
   runtime->options_.trace.instance = runtime->options_.id;
   BATON_ASSIGN_OR_RETURN(runtime->tracer_, Tracer::Create(runtime->options_.trace, &runtime->metrics_));
   BATON_RETURN_IF_ERROR(runtime->LoadModel());
+  BATON_RETURN_IF_ERROR(OpenDeviceTransports({.on_device = !runtime->backend_->host_visible(),
+                                              .cuda_driver = options.backend.cuda_driver,
+                                              .stall_timeout = options.transfer_timeout},
+                                             &runtime->options_.transports));
   BATON_RETURN_IF_ERROR(runtime->CreatePool());
   BATON_RETURN_IF_ERROR(runtime->WarmUp());
   runtime->Calibrate();

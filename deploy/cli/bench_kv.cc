@@ -28,6 +28,10 @@ absl::StatusOr<bench::KvBenchOptions> ReadFlags() {
   auto kinds = ParseTransportFlag(transport);
   if (!kinds.ok()) return Annotate(kinds.status(), "--transport");
   options.kinds = *std::move(kinds);
+  std::erase_if(options.kinds, [](TransportKind kind) { return TransportOf(kind).needs_device; });
+  if (options.kinds.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--transport ", transport, " moves memory of a GPU, which is not measured here"));
+  }
   for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_sizes), ',', absl::SkipWhitespace())) {
     auto bytes = ParseBytes(text);
     if (!bytes.ok()) return Annotate(bytes.status(), "--sizes");

@@ -142,6 +142,7 @@ absl::Status StreamLink::SendOpen(const TransferId& transfer, int attempt) {
 absl::Status StreamLink::SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(interrupted());
   if (!alive()) return Broken("the receiver closed it");
+  if (options_.make_payloads != nullptr) return AddToBatch(frame, interrupted);
   size_t bytes = 0;
   for (const auto& piece : frame.payload) bytes += piece.size();
   if (peer_pool_ != nullptr && frame.grant != nullptr && frame.grant->one_sided) {
@@ -236,23 +237,29 @@ absl::Status StreamLink::WaitUntil(const std::function<bool()>& done, const Inte
 
 absl::Status StreamLink::Flush(const Interrupted& interrupted) {
   placed_bytes_ = 0;
-  return WaitUntil(
-      [this] {
-        return std::all_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->out.empty(); });
-      },
-      interrupted);
+  BATON_RETURN_IF_ERROR(SendBatch());
+  const auto sent = [this] {
+    return std::all_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->out.empty(); });
+  };
+  BATON_RETURN_IF_ERROR(WaitUntil(sent, interrupted));
+  if (payloads_ == nullptr) return absl::OkStatus();
+  return OfPayloads(payloads_->Start(WhileAlive(interrupted)), interrupted);
 }
 
 absl::Status StreamLink::SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,
                                       const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(interrupted());
   if (!alive()) return Broken("the receiver closed it");
+  BATON_RETURN_IF_ERROR(SendBatch());
   connections_[0]->out.Append(EncodeMessage(MessageType::kManifest, transfer, attempt, EncodeManifest(manifest)));
-  return Flush(interrupted);
+  BATON_RETURN_IF_ERROR(Flush(interrupted));
+  if (payloads_ == nullptr) return absl::OkStatus();
+  return OfPayloads(payloads_->Drain(WhileAlive(interrupted)), interrupted);
 }
 
 void StreamLink::SendAborted(const TransferId& transfer, int attempt) {
   if (connections_.empty() || connections_[0]->out.size() > kStuckBytes) return;
+  if (alive()) SendBatch().IgnoreError();  // A broken link says as much.
   connections_[0]->out.Append(EncodeMessage(MessageType::kAborted, transfer, attempt));
   if (alive()) SendSome().status().IgnoreError();  // A broken link says as much.
 }
@@ -267,12 +274,16 @@ void StreamLink::Close(absl::Duration flush_timeout) {
   const auto in_time = [&] {
     return Clock::Real()->Now() < deadline ? absl::OkStatus() : absl::DeadlineExceededError("closing");
   };
-  if (Flush(in_time).ok()) {
+  bool flushed = Flush(in_time).ok();
+  if (flushed && payloads_ != nullptr) flushed = payloads_->Drain(WhileAlive(in_time)).ok();
+  if (flushed) {
     // The receiver closes when it has read everything; to close first could throw away what it has not.
     for (const auto& connection : connections_) shutdown(connection->socket.get(), SHUT_WR);
+    if (payloads_ != nullptr) payloads_->Close(/*orderly=*/true);  // Beside the other end's.
     // The reader notices.
     while (!drained_.load() && Clock::Real()->Now() < deadline) WaitFor(-1, 0, closed_.get(), deadline);
   }
+  if (payloads_ != nullptr) payloads_->Close(/*orderly=*/false);
   open_.store(false);
   SetEvent(wake_);
   reader_.Join();

@@ -14,6 +14,7 @@
 #include "common/kv/kv_pool.h"
 #include "common/kv_transfer/kv_link.h"
 #include "common/kv_transfer/stream/out_buffer.h"
+#include "common/kv_transfer/stream/payload_channel.h"
 #include "common/kv_transfer/stream/socket.h"
 #include "common/kv_transfer/stream/wire_format.h"
 
@@ -26,10 +27,12 @@ struct StreamLinkOptions {
   int num_connections = 1;
   bool map_pool = false;  // The receiver may send its pool's memory: what a grant allows is written there.
   absl::Duration stall_timeout = absl::Seconds(10);
+  std::function<std::unique_ptr<PayloadWriter>()> make_payloads;  // Null: payloads go over the sockets.
 };
 
 // A link over stream sockets. Frames go round its connections, straight from the blocks by scatter-gather; or, with a shared
-// pool and a one-sided grant, into the receiver's blocks themselves, and only their headers over the socket.
+// pool and a one-sided grant, into the receiver's blocks themselves, and only their headers over the socket; or in batches by a
+// payload channel, made at the first frame.
 class StreamLink final : public KvLink {
  public:
   StreamLink(StreamLinkOptions options, Events events);
@@ -59,6 +62,14 @@ class StreamLink final : public KvLink {
 
   // The sending thread.
   absl::Status Place(const OutgoingFrame& frame);
+  // stream_link_payloads.cc.
+  absl::Status AddToBatch(const OutgoingFrame& frame, const Interrupted& interrupted);
+  absl::Status OpenPayloads(const Interrupted& interrupted);
+  absl::Status SendBatch();
+  // `interrupted`, with the sockets kept going, and the link's own end.
+  Interrupted WhileAlive(const Interrupted& interrupted);
+  // What a call to the payload channel came to: a channel that failed takes the link with it.
+  absl::Status OfPayloads(const absl::Status& status, const Interrupted& interrupted);
   absl::StatusOr<Connection*> NextWritable(const Interrupted& interrupted);
   // Sends what the sockets take now. Whether anything moved.
   absl::StatusOr<bool> SendSome();
@@ -78,6 +89,8 @@ class StreamLink final : public KvLink {
   std::unique_ptr<KvPool> peer_pool_;  // With map_pool, after Open, where the receiver shares it.
   size_t next_connection_ = 0;
   size_t placed_bytes_ = 0;  // Since the last flush.
+  std::unique_ptr<PayloadWriter> payloads_;  // Null before the first frame.
+  std::vector<BatchedFrame> batch_;          // In it, and not announced.
   std::atomic<bool> open_{false}, broken_{false};
   std::atomic<bool> drained_{false};  // The receiver has closed every connection.
   std::vector<uint8_t> answers_;  // Read and not yet whole. The reader's, after Open; as is the next.

@@ -10,10 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
-#include "common/kv_transfer/stream/stream_session.h"
 
 namespace baton {
 namespace {
+
+constexpr absl::Duration kGoneGrace = absl::Seconds(2);
 
 // A connection's bytes, until `wake` is set.
 class SocketSource final : public ByteSource {
@@ -33,6 +34,16 @@ class SocketSource final : public ByteSource {
     }
     return Late();
   }
+  // A peer that has closed after it sent everything has left nothing behind that is long in coming.
+  absl::Status Interrupted() override {
+    if (WaitFor(-1, 0, wake_, absl::ZeroDuration()) == Ready::kEvent) return absl::CancelledError("the receiver is stopping");
+    pollfd socket = {.fd = socket_, .events = POLLRDHUP, .revents = 0};
+    if (poll(&socket, 1, 0) <= 0) return absl::OkStatus();
+    const MonotonicTime now = Clock::Real()->Now();
+    gone_since_ = std::min(gone_since_, now);
+    if (now - gone_since_ < kGoneGrace) return absl::OkStatus();
+    return absl::UnavailableError("the peer is gone, and what it announced does not come");
+  }
   // A little now and then is not in time either.
   absl::StatusOr<size_t> ReadNow(std::span<const iovec> to) override {
     if (deadline_ < absl::InfiniteDuration() && Clock::Real()->Now() >= deadline_) return Late();
@@ -46,6 +57,7 @@ class SocketSource final : public ByteSource {
   const int socket_, wake_;
   const absl::Duration hello_timeout_;
   MonotonicTime deadline_;
+  MonotonicTime gone_since_ = absl::InfiniteDuration();
 };
 
 }  // namespace
@@ -131,7 +143,7 @@ void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
   }
   if (status.ok()) {
     SocketSource source(connection->socket.get(), connection->wake.get(), options_.hello_timeout);
-    StreamSession session(&core_, &source, options_.share_pool, [&](const StreamHello& hello) {
+    StreamSession session(&core_, &source, {options_.share_pool, options_.open_payloads}, [&](const StreamHello& hello) {
       source.Greeted();
       return OnHello(connection, hello);
     });

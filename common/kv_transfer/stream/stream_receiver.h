@@ -13,6 +13,7 @@
 #include "common/base/thread.h"
 #include "common/kv_transfer/receiver_core.h"
 #include "common/kv_transfer/stream/socket.h"
+#include "common/kv_transfer/stream/stream_session.h"
 #include "common/kv_transfer/stream/wire_format.h"
 
 namespace baton {
@@ -24,6 +25,8 @@ struct StreamReceiverOptions {
   // The peer's process may write into the pool, whose memfd it is sent: it must be the same user's, and it is watched until it
   // ends, because a closed link does not end what it may do.
   bool share_pool = false;
+  // Null, or what payloads come by: see StreamSessionOptions.
+  decltype(StreamSessionOptions::open_payloads) open_payloads;
   int max_connections = 256;  // More are closed at once.
   absl::Duration hello_timeout = absl::Seconds(5);  // Who has not said who he is by then is cut off.
 };

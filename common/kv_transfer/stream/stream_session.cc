@@ -14,11 +14,17 @@ constexpr size_t kReadAhead = 4096;  // Headers are small: several come with one
 
 }  // namespace
 
-StreamSession::StreamSession(const ReceiverCore* core, ByteSource* source, bool may_place,
+StreamSession::StreamSession(const ReceiverCore* core, ByteSource* source, StreamSessionOptions options,
                              std::function<absl::Status(const StreamHello&)> on_hello)
-    : core_(core), source_(source), may_place_(may_place), on_hello_(std::move(on_hello)), ahead_(kReadAhead) {}
+    : core_(core), source_(source), options_(std::move(options)), on_hello_(std::move(on_hello)), ahead_(kReadAhead) {}
 
 absl::Status StreamSession::Run() {
+  const absl::Status status = ReadMessages();
+  if (payloads_ != nullptr) payloads_->Close(/*orderly=*/status.ok());
+  return status;
+}
+
+absl::Status StreamSession::ReadMessages() {
   while (true) {
     uint8_t head[kHeaderBytes];
     // The one place where the end of the stream is no error.
@@ -55,6 +61,10 @@ absl::Status StreamSession::Handle(const MessageHeader& header) {
     case MessageType::kAborted:
       core_->events().on_aborted(header.transfer, header.attempt, peer_);
       return absl::OkStatus();
+    case MessageType::kInvite:
+      return OnInvite();
+    case MessageType::kBatch:
+      return OnBatch();
     case MessageType::kManifest: {
       BATON_ASSIGN_OR_RETURN(const Manifest manifest, DecodeManifest(body_));
       core_->OnManifest(peer_, header.transfer, header.attempt, manifest, in_order_);
@@ -77,9 +87,34 @@ absl::Status StreamSession::OnHello(std::span<const uint8_t> body) {
 }
 
 absl::Status StreamSession::OnPlacedFrame(const MessageHeader& header) {
-  if (!may_place_ || header.body_bytes != 0) return absl::InvalidArgumentError("KV link: a placed frame where none can be");
+  if (!options_.may_place || header.body_bytes != 0) return absl::InvalidArgumentError("KV link: a placed frame where none can be");
   if (const auto zone = core_->Find(header.transfer, header.attempt); zone != nullptr) {
     core_->OnFrameResult(peer_, header.transfer, zone->Accept(header.frame));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::OnInvite() {
+  if (options_.open_payloads == nullptr || payloads_ != nullptr) {
+    return absl::InvalidArgumentError("KV link: an invitation where none can be");
+  }
+  BATON_ASSIGN_OR_RETURN(payloads_, options_.open_payloads(body_));
+  return payloads_->Connect([this] { return source_->Interrupted(); });
+}
+
+// Everything announced is received, whatever has become of its transfer: what comes next is told apart by order alone.
+absl::Status StreamSession::OnBatch() {
+  if (payloads_ == nullptr) return absl::InvalidArgumentError("KV link: a batch before an invitation");
+  BATON_ASSIGN_OR_RETURN(const std::vector<BatchedFrame> frames, DecodeBatch(body_));
+  size_t bytes = 0;
+  for (const BatchedFrame& batched : frames) bytes += batched.payload_bytes;
+  BATON_ASSIGN_OR_RETURN(std::span<const uint8_t> payloads,
+                         payloads_->Receive(bytes, [this] { return source_->Interrupted(); }));
+  for (const BatchedFrame& batched : frames) {
+    const std::span<const uint8_t> payload = payloads.first(batched.payload_bytes);
+    payloads = payloads.subspan(batched.payload_bytes);
+    const auto zone = core_->Find(batched.transfer, batched.attempt);
+    if (zone != nullptr) core_->OnFrameResult(peer_, batched.transfer, zone->Write(batched.frame, payload));
   }
   return absl::OkStatus();
 }

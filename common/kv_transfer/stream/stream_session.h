@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/kv_transfer/receiver_core.h"
+#include "common/kv_transfer/stream/payload_channel.h"
 #include "common/kv_transfer/stream/wire_format.h"
 
 namespace baton {
@@ -24,24 +26,36 @@ class ByteSource {
   virtual absl::Status WaitReadable() = 0;
   // What is there already; 0 when nothing is.
   virtual absl::StatusOr<size_t> ReadNow(std::span<const iovec> to) = 0;
+  // OK, or why nothing more is worth waiting for: the session must end, or the peer is gone.
+  virtual absl::Status Interrupted() { return absl::OkStatus(); }
+};
+
+// What a session does beyond reading frames from its source.
+struct StreamSessionOptions {
+  bool may_place = false;  // The peer may say that it has written into the pool itself.
+  // Opens this end of a payload channel with the writer's invitation; null: frames come by the source only.
+  std::function<absl::StatusOr<std::unique_ptr<PayloadReader>>(std::span<const uint8_t> invitation)> open_payloads;
 };
 
 // The receiver's side of one connection of a byte-stream link: reads messages until the connection ends, and does what they
 // say. Frames go straight from the source into their blocks. One thread.
 class StreamSession {
  public:
-  // `on_hello` answers the peer, or says why not. `may_place`: the peer may say that it has written into the pool itself.
-  StreamSession(const ReceiverCore* core, ByteSource* source, bool may_place,
+  // `on_hello` answers the peer, or says why not.
+  StreamSession(const ReceiverCore* core, ByteSource* source, StreamSessionOptions options,
                 std::function<absl::Status(const StreamHello&)> on_hello);
 
   // Until the end: OK when the peer closed between two messages. Nothing that did not verify has been obeyed.
   absl::Status Run();
 
  private:
+  absl::Status ReadMessages();
   absl::Status Handle(const MessageHeader& header);
   absl::Status OnHello(std::span<const uint8_t> body);
   absl::Status OnFrame(const MessageHeader& header);
   absl::Status OnPlacedFrame(const MessageHeader& header);
+  absl::Status OnInvite();
+  absl::Status OnBatch();
   absl::Status ReceiveFrame(FrameArrival& arrival);
   absl::Status Read(std::span<uint8_t> to);
   // Something, as soon as there is anything.
@@ -52,7 +66,7 @@ class StreamSession {
 
   const ReceiverCore* const core_;
   ByteSource* const source_;
-  const bool may_place_;
+  const StreamSessionOptions options_;
   const std::function<absl::Status(const StreamHello&)> on_hello_;
   bool greeted_ = false;
   bool in_order_ = true;  // One connection: what was sent before a manifest has arrived before it.
@@ -60,6 +74,7 @@ class StreamSession {
   std::vector<uint8_t> ahead_;  // Read with the message before; [ahead_begin_, ahead_end_) is still to be used.
   size_t ahead_begin_ = 0, ahead_end_ = 0;
   std::vector<uint8_t> body_;
+  std::unique_ptr<PayloadReader> payloads_;  // Null before an invitation.
 };
 
 }  // namespace baton

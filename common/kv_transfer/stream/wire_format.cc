@@ -31,7 +31,7 @@ T Get(const uint8_t* from) {
 }
 
 bool IsKnown(uint8_t type) {
-  return (type >= static_cast<uint8_t>(MessageType::kHello) && type <= static_cast<uint8_t>(MessageType::kAborted)) ||
+  return (type >= static_cast<uint8_t>(MessageType::kHello) && type <= static_cast<uint8_t>(MessageType::kBatch)) ||
          (type >= static_cast<uint8_t>(MessageType::kWelcome) && type <= static_cast<uint8_t>(MessageType::kAbort));
 }
 
@@ -221,6 +221,46 @@ absl::StatusOr<LinkGrant> DecodeGrant(std::span<const uint8_t> body) {
   while (reader.left() >= sizeof(int32_t)) grant.blocks.push_back(reader.Number<int32_t>());
   BATON_RETURN_IF_ERROR(reader.Done("Grant"));
   return grant;
+}
+
+std::vector<uint8_t> EncodeBatch(std::span<const BatchedFrame> frames) {
+  Writer writer;
+  for (const BatchedFrame& batched : frames) {
+    writer.Number(batched.transfer.router_incarnation);
+    writer.Number(batched.transfer.stream);
+    writer.Number(batched.attempt);
+    writer.Number(static_cast<int32_t>(batched.frame.layer));
+    writer.Number(static_cast<int32_t>(batched.frame.token_begin));
+    writer.Number(static_cast<int32_t>(batched.frame.token_end));
+    writer.Number(batched.frame.checksum);
+    writer.Number(batched.payload_bytes);
+  }
+  return writer.Take();
+}
+
+absl::StatusOr<std::vector<BatchedFrame>> DecodeBatch(std::span<const uint8_t> body) {
+  Reader reader(body);
+  std::vector<BatchedFrame> frames;
+  uint64_t payload_bytes = 0;
+  while (reader.left() > 0) {
+    BatchedFrame batched;
+    batched.transfer.router_incarnation = reader.Number<uint64_t>();
+    batched.transfer.stream = reader.Number<uint64_t>();
+    batched.attempt = reader.Number<int32_t>();
+    batched.frame.layer = reader.Number<int32_t>();
+    batched.frame.token_begin = reader.Number<int32_t>();
+    batched.frame.token_end = reader.Number<int32_t>();
+    batched.frame.checksum = reader.Number<uint64_t>();
+    batched.payload_bytes = reader.Number<uint32_t>();
+    payload_bytes += batched.payload_bytes;
+    frames.push_back(batched);
+  }
+  BATON_RETURN_IF_ERROR(reader.Done("Batch"));
+  if (frames.empty() || frames.size() > kMaxBatchFrames || payload_bytes > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("KV link: a batch of ", frames.size(), " frames and ", payload_bytes, " bytes is outside 1 to ",
+                                                   kMaxBatchFrames, " frames and ", kMaxPayloadBytes, " bytes"));
+  }
+  return frames;
 }
 
 std::vector<uint8_t> EncodeError(const absl::Status& status) {

@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// What byte streams (tcp, shm's socket) carry: messages of a header of 64 bytes and a body. Numbers are little-endian. Both
+// What byte streams (tcp, the sockets of shm and nccl) carry: messages of a header of 64 bytes and a body. Numbers are little-endian. Both
 // header and body have a checksum of their own, so that no flipped bit is ever obeyed.
 //
 //   0 magic u32 | 4 version u8 | 5 type u8 | 6 zero u16 | 8 router incarnation u64 | 16 stream u64 | 24 attempt i32
@@ -30,6 +30,8 @@ enum class MessageType : uint8_t {
   kPlacedFrame = 4,  // The payload lies in the receiver's pool; its checksum is in the header, the body is empty.
   kManifest = 5,
   kAborted = 6,
+  kInvite = 7,  // Body: what the receiver opens its end of the link's payload channel with.
+  kBatch = 8,   // Body: the frames whose payloads come next by the payload channel.
   // Receiver to writer.
   kWelcome = 16,
   kRefused = 17,  // Instead of kWelcome; the connection ends.
@@ -75,6 +77,18 @@ absl::StatusOr<Manifest> DecodeManifest(std::span<const uint8_t> body);
 
 std::vector<uint8_t> EncodeGrant(const LinkGrant& grant);
 absl::StatusOr<LinkGrant> DecodeGrant(std::span<const uint8_t> body);
+
+// kBatch: frames in the order of their payloads, which lie one behind the other.
+struct BatchedFrame {
+  TransferId transfer;
+  int32_t attempt = 0;
+  FrameHeader frame;
+  uint32_t payload_bytes = 0;
+};
+inline constexpr size_t kMaxBatchFrames = 4096;
+std::vector<uint8_t> EncodeBatch(std::span<const BatchedFrame> frames);
+// INVALID_ARGUMENT  malformed, more frames than kMaxBatchFrames, or payloads over kMaxPayloadBytes in all.
+absl::StatusOr<std::vector<BatchedFrame>> DecodeBatch(std::span<const uint8_t> body);
 
 // kRefused and kDeny.
 std::vector<uint8_t> EncodeError(const absl::Status& status);

@@ -8,8 +8,10 @@
 #include "common/base/logging.h"
 #include "common/kv_transfer/grpc/grpc_kv_receiver.h"
 #include "common/kv_transfer/inproc/inproc_transport.h"
+#include "common/kv_transfer/nccl/nccl_transport.h"
 #include "common/kv_transfer/shm/shm_transport.h"
 #include "common/kv_transfer/tcp/tcp_transport.h"
+#include "common/kv_transfer/transports/device_transports.h"
 
 namespace baton {
 
@@ -42,8 +44,19 @@ absl::Status KvReceiverSet::Start(const std::string& address) {
                                 : reached.status();
         break;
       }
+      case TransportKind::kNccl: {
+        const auto reached = ParseHostPort(address);
+        const DeviceTransports devices = OpenedDeviceTransports();
+        if (devices.nccl == nullptr) {
+          receiver = absl::FailedPreconditionError("NCCL is not open");
+        } else {
+          receiver = reached.ok() ? StartNcclKvReceiver(devices.nccl, devices.stall_timeout, options_.listen_host, reached->host,
+                                                        options_.receiver, directory_, events_)
+                                  : reached.status();
+        }
+        break;
+      }
       case TransportKind::kCudaIpc:
-      case TransportKind::kNccl:
         receiver = absl::UnimplementedError("not part of this build");
     }
     if (receiver.ok()) {

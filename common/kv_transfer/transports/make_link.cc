@@ -6,8 +6,10 @@
 #include "common/base/logging.h"
 #include "common/kv_transfer/grpc/grpc_kv_link.h"
 #include "common/kv_transfer/inproc/inproc_transport.h"
+#include "common/kv_transfer/nccl/nccl_transport.h"
 #include "common/kv_transfer/shm/shm_transport.h"
 #include "common/kv_transfer/tcp/tcp_transport.h"
+#include "common/kv_transfer/transports/device_transports.h"
 
 namespace baton {
 
@@ -28,8 +30,14 @@ KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_t
       return [offer, stall_timeout](KvLink::Events events) {
         return MakeTcpKvLink({.address = offer.address, .stall_timeout = stall_timeout}, std::move(events));
       };
+    case TransportKind::kNccl: {
+      const std::shared_ptr<NcclRuntime> runtime = OpenedDeviceTransports().nccl;
+      BATON_CHECK(runtime != nullptr) << "NCCL is not open";
+      return [offer, stall_timeout, runtime](KvLink::Events events) {
+        return MakeNcclKvLink(runtime, {.address = offer.address, .stall_timeout = stall_timeout}, std::move(events));
+      };
+    }
     case TransportKind::kCudaIpc:
-    case TransportKind::kNccl:
       break;
   }
   BATON_CHECK(false) << "no KV links by " << TransportName(offer.kind);

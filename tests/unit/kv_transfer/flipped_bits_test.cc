@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FlippedBitsTest,
                          ::testing::Values(TransportKind::kInproc, TransportKind::kShm, TransportKind::kTcp),
                          [](const auto& info) { return std::string(TransportName(info.param)); });
 
-// ---- On the wire of tcp and of shm's socket.
+// ---- On the wire of tcp and of the sockets of shm and nccl.
 
 TEST(FlippedWireBitsTest, NoMessageWithOneIsTaken) {
   const Manifest manifest{.model_fingerprint = "model-a", .kv_layout = "kv1", .numerics = "n", .num_tokens = 21, .num_frames = 6};
@@ -139,6 +139,8 @@ TEST(FlippedWireBitsTest, NoMessageWithOneIsTaken) {
       EncodeMessage(MessageType::kAborted, transfer, 1),
       EncodeMessage(MessageType::kGrant, transfer, 1, EncodeGrant({.one_sided = true, .blocks = {3, -1, 7}})),
       EncodeMessage(MessageType::kDeny, transfer, 1, EncodeError(absl::AbortedError("not current"))),
+      EncodeMessage(MessageType::kInvite, {}, 0, std::vector<uint8_t>(128, 9)),
+      EncodeMessage(MessageType::kBatch, {}, 0, EncodeBatch(std::vector<BatchedFrame>{{transfer, 1, {0, 0, 16, 7}, 512}, {transfer, 1, {0, 16, 21, 8}, 160}})),
   };
   for (size_t which = 0; which < messages.size(); ++which) {
     for (size_t bit = 0; bit < messages[which].size() * 8; ++bit) {

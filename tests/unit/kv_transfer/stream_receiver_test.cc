@@ -163,6 +163,8 @@ TEST_F(GarbageTest, WhatIsNoMessageEndsTheConnection) {
       {"a second Hello", Hello() + Hello()},
       {"a receiver's message", Hello() + EncodeMessage(MessageType::kGrant, kVictim, 1, EncodeGrant({.one_sided = true, .blocks = {1}}))},
       {"a manifest of garbage", Hello() + EncodeMessage(MessageType::kManifest, kVictim, 1, Bytes(17, 0xff))},
+      {"an invitation to a payload channel", Hello() + EncodeMessage(MessageType::kInvite, {}, 0, Bytes(128, 1))},
+      {"a batch without a payload channel", Hello() + EncodeMessage(MessageType::kBatch, {}, 0, EncodeBatch(std::vector<BatchedFrame>{{kVictim, 1, {0, 0, 32, 0}, 4}}))},
       {"a placed frame", Hello() + Header({.type = MessageType::kPlacedFrame, .transfer = kVictim, .attempt = 1, .frame = {0, 0, 32, 0}})},
   };
   for (const auto& [what, bytes] : cases) {
@@ -222,6 +224,28 @@ TEST_F(GarbageTest, SpoiltConversationsAreObeyedNowhere) {
     connection.EndSending();
     ASSERT_TRUE(connection.ClosedByPeer()) << "seed " << seed;
   }
+}
+
+TEST(BatchTest, IsCheckedBeforeAnythingIsReceived) {
+  const std::vector<BatchedFrame> frames = {{{1, 2}, 3, {4, 16, 32, 77}, 512}, {{5, 6}, 7, {8, 0, 16, 78}, 0}};
+  const Bytes body = EncodeBatch(frames);
+  const auto decoded = DecodeBatch(body);
+  ASSERT_THAT(decoded.status(), IsOk());
+  ASSERT_EQ(decoded->size(), 2u);
+  EXPECT_EQ(decoded->front().transfer, (TransferId{1, 2}));
+  EXPECT_EQ(decoded->front().attempt, 3);
+  EXPECT_EQ(decoded->front().frame.token_end, 32);
+  EXPECT_EQ(decoded->front().frame.checksum, 77u);
+  EXPECT_EQ(decoded->front().payload_bytes, 512u);
+  EXPECT_EQ(decoded->back().frame.layer, 8);
+  for (size_t length = 0; length < body.size(); ++length) {
+    if (length == body.size() / 2) continue;  // One whole frame.
+    EXPECT_FALSE(DecodeBatch(std::span(body).first(length)).ok()) << length;
+  }
+  EXPECT_THAT(DecodeBatch(EncodeBatch(std::vector<BatchedFrame>(kMaxBatchFrames + 1))),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("4097 frames")));
+  const std::vector<BatchedFrame> large(65, {{1, 1}, 1, {}, 1 << 20});
+  EXPECT_THAT(DecodeBatch(EncodeBatch(large)), StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("68157440 bytes")));
 }
 
 // One byte now and then: it would hold one of the connections for as long as it likes.

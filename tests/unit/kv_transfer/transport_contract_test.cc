@@ -8,10 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
 #include "common/kv_transfer/layout_conversion.h"
+#include "common/kv_transfer/transports/device_transports.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/faulty_kv_link.h"
+#include "tests/support/paths.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/transport_pair.h"
 
@@ -458,8 +461,20 @@ TEST_P(TransportContractTest, AOneSidedWriterWhoseLinkBrokeComesBackWithoutAJob)
   EXPECT_TRUE(receiver_->WaitWriterGone(Writer(), 2));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, TransportContractTest,
-                         ::testing::Values(TransportKind::kInproc, TransportKind::kShm, TransportKind::kTcp, TransportKind::kGrpc),
+// Those of this build; what moves device memory does so on simulated devices.
+std::vector<TransportKind> BuiltTransports() {
+  SetNcclLibrary(BuildPath("tests/libnccl_sim.so"));
+  std::vector<TransportKind> kinds;
+  for (const TransportInfo& info : Transports()) {
+    if (ParseTransportKind(info.name).ok()) kinds.push_back(info.kind);
+  }
+  const size_t num_kinds = kinds.size();
+  const absl::Status opened = OpenDeviceTransports({.on_device = true, .cuda_driver = BuildPath("tests/libcuda_sim.so")}, &kinds);
+  BATON_CHECK(opened.ok() && kinds.size() == num_kinds) << opened;
+  return kinds;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TransportContractTest, ::testing::ValuesIn(BuiltTransports()),
                          [](const auto& info) { return std::string(TransportName(info.param)); });
 
 }  // namespace

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a stream link that sends payloads beside its sockets.
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/kv_transfer/stream/stream_link.h"
+
+namespace baton {
+
+absl::Status StreamLink::AddToBatch(const OutgoingFrame& frame, const Interrupted& interrupted) {
+  BATON_RETURN_IF_ERROR(OpenPayloads(interrupted));
+  while (true) {
+    const absl::StatusOr<bool> added = payloads_->Add(frame.payload, WhileAlive(interrupted));
+    BATON_RETURN_IF_ERROR(OfPayloads(added.status(), interrupted));
+    if (*added) break;
+    BATON_RETURN_IF_ERROR(SendBatch());
+  }
+  size_t bytes = 0;
+  for (const auto& piece : frame.payload) bytes += piece.size();
+  batch_.push_back({frame.transfer, frame.attempt, frame.header, static_cast<uint32_t>(bytes)});
+  return batch_.size() < kMaxBatchFrames ? absl::OkStatus() : SendBatch();
+}
+
+absl::Status StreamLink::OpenPayloads(const Interrupted& interrupted) {
+  if (payloads_ == nullptr) {
+    payloads_ = options_.make_payloads();
+    const absl::StatusOr<std::vector<uint8_t>> invitation = payloads_->Invite();
+    BATON_RETURN_IF_ERROR(OfPayloads(invitation.status(), interrupted));
+    connections_[0]->out.Append(EncodeMessage(MessageType::kInvite, {}, 0, *invitation));
+  }
+  return OfPayloads(payloads_->Connect(WhileAlive(interrupted)), interrupted);
+}
+
+// The announcement first: the other end can only take what it knows of.
+absl::Status StreamLink::SendBatch() {
+  if (batch_.empty()) return absl::OkStatus();
+  connections_[0]->out.Append(EncodeMessage(MessageType::kBatch, {}, 0, EncodeBatch(batch_)));
+  batch_.clear();
+  BATON_RETURN_IF_ERROR(SendSome().status());
+  return OfPayloads(payloads_->SendBatch(), [] { return absl::OkStatus(); });
+}
+
+KvLink::Interrupted StreamLink::WhileAlive(const Interrupted& interrupted) {
+  return [this, interrupted]() -> absl::Status {
+    BATON_RETURN_IF_ERROR(interrupted());
+    if (!alive()) return Broken("the receiver closed it");
+    return SendSome().status();
+  };
+}
+
+absl::Status StreamLink::OfPayloads(const absl::Status& status, const Interrupted& interrupted) {
+  if (status.ok()) return status;
+  BATON_RETURN_IF_ERROR(interrupted());
+  broken_.store(true);
+  if (absl::StartsWith(status.message(), "KV link to ")) return status;
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(absl::StrCat("KV link to ", options_.address, ": ", status.message()));
+  }
+  return Broken(status.message());
+}
+
+}  // namespace baton
