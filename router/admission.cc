@@ -20,6 +20,10 @@ constexpr int64_t kLightTokens = 65;
 // Calls that a prefill worker is given beyond its slots for streams that stand still.
 constexpr int kRecoverySlots = 4;
 
+constexpr int kNewRank = 2;  // In the queue: behind all that had begun.
+// Parts of a token that turns are counted in, so that weights divide.
+constexpr uint64_t kTurnScale = 1024;
+
 int64_t TotalTokens(const RouteRequest& request) { return std::max(request.num_tokens, request.total_tokens); }
 
 }  // namespace
@@ -52,9 +56,18 @@ void Admission::Enqueue(RouteRequest request, MonotonicTime now, std::vector<Gra
     if (num_new_waiting_++ == 0) NoteBlocked(request);
     num_light_waiting_ += IsLight(request);
   }
-  const int rank = request.recovering ? 0 : request.resumed ? 1 : 2;
-  queue_.emplace(QueueKey(rank, -request.priority, next_arrival_++), Waiting{std::move(request)});
+  const int rank = request.recovering ? 0 : request.resumed ? 1 : kNewRank;
+  const uint64_t turn = request.resumed ? 0 : TurnOf(request);
+  queue_.emplace(QueueKey(rank, -request.priority, turn, next_arrival_++), Waiting{std::move(request)});
   NoteOutages(now);
+}
+
+uint64_t Admission::TurnOf(const RouteRequest& request) {
+  Turns& turns = turns_[request.priority];
+  uint64_t& next = turns.next[request.tenant];
+  const uint64_t begin = std::max(turns.begun, next);
+  next = begin + static_cast<uint64_t>(std::max<int64_t>(1, request.num_tokens)) * kTurnScale / static_cast<uint64_t>(std::max(1, request.weight));
+  return begin;
 }
 
 Admission::Queue::iterator Admission::Erase(Queue::iterator it) {
@@ -64,7 +77,11 @@ Admission::Queue::iterator Admission::Erase(Queue::iterator it) {
     num_light_waiting_ -= IsLight(request);
     if (num_new_waiting_ == 0) blocked_ = Blocked::kNot;
   }
-  return queue_.erase(it);
+  const int order = std::get<1>(it->first);
+  const auto next = queue_.erase(it);
+  const auto rest = queue_.lower_bound(QueueKey(kNewRank, order, 0, 0));
+  if (rest == queue_.end() || std::get<1>(rest->first) != order) turns_.erase(-order);
+  return next;
 }
 
 // No prefill worker is needed, or only perhaps.
@@ -194,6 +211,7 @@ void Admission::Pump(MonotonicTime now, std::vector<Grant>* grants) {
       continue;
     }
     if (route.ok()) NoteDispatch(now);
+    if (!request.resumed) turns_[request.priority].begun = std::get<2>(it->first);
     grants->push_back({request.ticket, std::move(route)});
     it = Erase(it);
   }

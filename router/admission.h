@@ -30,6 +30,8 @@ struct AdmissionOptions {
 struct RouteRequest {
   uint64_t ticket = 0;  // The caller's name for it, unique while it waits.
   int priority = 0;     // Higher first; within +-kMaxPriority.
+  std::string tenant;   // Who shares the queue with others of the same priority, by their weights.
+  int weight = 1;       // At least 1.
   bool resumed = false; // It was dispatched before (refused, recovered, next attempt): goes first and outlasts an outage.
   bool recovering = false;    // And the client has begun to read: before all others, past the prefill workers' slots.
   bool prefill_only = false;  // Another prefill worker for the landing that `group` has.
@@ -67,7 +69,10 @@ struct Grant {
 // free blocks, less what was opened since that report. A worker that refuses gets nothing more until it has reported its
 // load again or one of its calls has ended.
 //
-// New requests do not overtake each other, but for those that do not want what the first one waits for: while that is a
+// New requests of one priority are taken in turns among tenants, each as many prompt tokens as its weight says of all (start-time fair
+// queueing: who was idle has saved up nothing, and all is forgotten when nobody waits), those of one tenant in order of arrival.
+//
+// New requests do not overtake the first one, but for those that do not want what the first one waits for: while that is a
 // prefill worker, whoever needs none; while that is a decode worker of a long context, whoever is served by shorter ones.
 class Admission {
  public:
@@ -98,8 +103,8 @@ class Admission {
     RouteRequest request;
     MonotonicTime outage_since = absl::InfiniteDuration();  // No worker exists that could take it, credits or not.
   };
-  // Recovering first, then resumed, then by priority, then in order of arrival.
-  using QueueKey = std::tuple<int, int, uint64_t>;
+  // Recovering first, then resumed, then by priority, then (new ones) by their tenants' turns, then in order of arrival.
+  using QueueKey = std::tuple<int, int, uint64_t, uint64_t>;
   using Queue = std::map<QueueKey, Waiting>;
   // What the first of the new requests that wait waits for.
   enum class Blocked { kNot, kOnPrefill, kOnDecode };
@@ -113,6 +118,8 @@ class Admission {
     uint64_t load_sequence = 0;  // The report that the three above refer to.
   };
 
+  // When its tenant's turn for it begins, in parts of tokens of a tenant of weight 1.
+  uint64_t TurnOf(const RouteRequest& request);
   // Off the queue, its counts with it.
   Queue::iterator Erase(Queue::iterator it);
   void NoteBlocked(const RouteRequest& request);
@@ -151,6 +158,11 @@ class Admission {
   Blocked blocked_ = Blocked::kNot;
   int64_t reserved_context_ = 0;  // kOnDecode: decode workers of so long a context are the first one's.
   uint64_t next_arrival_ = 0;
+  struct Turns {
+    uint64_t begun = 0;                    // That of the last one that was granted.
+    std::map<std::string, uint64_t> next;  // Of each tenant.
+  };
+  std::map<int, Turns> turns_;  // By priority, of new requests that wait.
   std::map<WorkerRef, Account> accounts_;
   MonotonicTime last_dispatch_ = absl::ZeroDuration();
   absl::Duration dispatch_interval_ = absl::Seconds(1);  // Exponential mean.

@@ -24,6 +24,7 @@ Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink,
       request_(std::move(request)),
       id_(NewRequestId()),
       key_name_(origin.key_name),
+      key_use_(origin.key_use),
       arrived_(Clock::Real()->Now()),
       sink_(std::move(sink)),
       trace_(core->tracer.get(), origin.trace),
@@ -40,6 +41,7 @@ Generation::~Generation() {
 void Generation::Begin(PreparationPool::Held held) {
   const MonotonicTime now = Clock::Real()->Now();
   if (absl::Status status = CheckRequest(request_, core_->model); !status.ok()) return End(status, now);
+  if (absl::Status status = ApplyKey(); !status.ok()) return End(status, now);
   if (absl::Status status = core_->Ready(); !status.ok()) return End(status, now);
   const absl::StatusOr<ModelLimits> limits = core_->Limits();
   if (!limits.ok()) return End(limits.status(), now);
@@ -47,6 +49,15 @@ void Generation::Begin(PreparationPool::Held held) {
   if (!IsSlowToPrepare(request_)) return Prepare(*limits);
   if (absl::Status status = PrepareLater(*limits, std::move(held)); !status.ok()) return End(status, now);
   ArmTimer();
+}
+
+// What the line of its key says of it.
+absl::Status Generation::ApplyKey() {
+  if (key_use_ == nullptr) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const int priority, key_use_->account().Priority(request_.priority()));
+  request_.set_priority(priority);
+  key_weight_ = key_use_->account().limits().weight;
+  return absl::OkStatus();
 }
 
 // The budget is held by the task: it is given back when the prompt is tokens, or will never be.
@@ -88,6 +99,9 @@ void Generation::OnPrepared(absl::StatusOr<PreparedRequest> prepared, std::share
   prepared_ = *std::move(prepared);
   phases_.Enter(Phase::kQueued, now);
   const int64_t num_tokens = static_cast<int64_t>(prepared_.tokens.size());
+  if (key_use_ != nullptr) {
+    if (absl::Status status = key_use_->account().TakePrompt(num_tokens); !status.ok()) return End(status, now);
+  }
   prompt_key_ = LandedPrompts::KeyOf(prepared_.tokens, request_.cache_salt());
   for (int i = 0; i < prepared_.num_choices; ++i) {
     choices_.push_back(std::make_unique<Choice>(
@@ -142,6 +156,7 @@ void Generation::OnChoiceEnd(Choice& choice, const absl::Status& status, Monoton
 // The client's answer is complete. What is still open at the workers is told to stop, and read to its end.
 void Generation::End(const absl::Status& status, MonotonicTime now) {
   if (std::exchange(ended_, true)) return;
+  if (const auto use = std::exchange(key_use_, nullptr)) use->EndOne();
   if (preparing_ != 0) core_->preparation.Cancel(preparing_);
   (running_ ? core_->metrics.running : core_->metrics.waiting)->Add(-1);
   // It has waited in vain; what was wrong from the start has not waited.

@@ -38,6 +38,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Where a request comes from.
   struct Origin {
     std::string key_name;        // Of its API key, for the log; empty: none was needed.
+    std::shared_ptr<KeyUse> key_use;  // That it is one request of; null: none was needed.
     PreparationPool::Held held;  // The budget that its bytes have already, until the prompt is tokens; null: none yet.
     std::optional<TraceContext> trace;  // The client's span that it is made for.
   };
@@ -70,6 +71,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, const Origin& origin);
   void Begin(PreparationPool::Held held);
+  absl::Status ApplyKey();
   absl::Status PrepareLater(const ModelLimits& limits, PreparationPool::Held held);
   void Prepare(const ModelLimits& limits);
   void OnPrepared(absl::StatusOr<PreparedRequest> prepared, std::shared_ptr<const PromptPrefixes> prefixes);
@@ -99,6 +101,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   v1::GenerateRequest request_;  // Its prompt goes when it is tokens; else as it came.
   const std::string id_;
   const std::string key_name_;
+  std::shared_ptr<KeyUse> key_use_;  // Null from End on.
+  int key_weight_ = 1;
   const MonotonicTime arrived_;
   Strand strand_;
   Sink sink_;

@@ -67,7 +67,7 @@ void Generation::Apply(Choice& choice, FlowAction action, MonotonicTime now, Flo
 }
 
 void Generation::Acquire(Choice& choice, uint64_t ticket) {
-  RouteRequest request{.priority = request_.priority()};
+  RouteRequest request{.priority = request_.priority(), .tenant = key_name_, .weight = key_weight_};
   choice.flow.FillRouteRequest(&request);
   request.total_tokens = static_cast<int64_t>(prepared_.tokens.size()) + prepared_.sampling.max_tokens();
   request.prefixes = prefixes_;
@@ -239,6 +239,7 @@ void Generation::Emit(Choice& choice, FlowAction action, MonotonicTime now, Flow
   const int before = choice.text.num_tokens();
   const bool finished = choice.text.Push(action.tokens, response.add_deltas());
   metrics.completion_tokens->Increment(static_cast<uint64_t>(choice.text.num_tokens() - before));
+  if (key_use_ != nullptr) key_use_->account().TakeCompletion(choice.text.num_tokens() - before);
   sink_.on_response(std::move(response));
   // The worker does not know of stop strings: the flow leaves it.
   if (finished && choice.text.stopped_by_text()) choice.flow.OnClientEnd(absl::OkStatus(), now, actions);

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
+#include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/rpc/event_stream.h"
 #include "common/rpc/trace_metadata.h"
@@ -132,12 +133,21 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
                                       NoteStream(-1);
                                     }},
                                kClientLimits);
-  absl::StatusOr<std::string> key_name = core_->CheckKey(Authorization(*context), KeyRole::kClient);
-  absl::StatusOr<v1::GenerateRequest> request =
-      key_name.ok() ? CheckedRequest(*buffer, core_->options.max_request_bytes) : key_name.status();
+  const absl::StatusOr<std::shared_ptr<KeyAccount>> key = core_->FindKey(Authorization(*context), KeyRole::kClient);
+  Generation::Origin origin{.key_name = "", .key_use = nullptr, .held = nullptr, .trace = TraceContextOf(*context)};
+  const auto read = [&]() -> absl::StatusOr<v1::GenerateRequest> {
+    if (!key.ok()) return key.status();
+    if (*key != nullptr) {
+      origin.key_name = (*key)->name();
+      BATON_ASSIGN_OR_RETURN(origin.key_use, KeyUse::Begin(*key, Clock::Real()));
+    }
+    return CheckedRequest(*buffer, core_->options.max_request_bytes);
+  };
+  absl::StatusOr<v1::GenerateRequest> request = read();
   if (!request.ok()) {
+    origin.key_use = nullptr;
     core_->metrics.CountFinished(CodeName(request.status().code()));
-    if (key_name.ok()) LogRefusedRequest(NewRequestId(), *key_name, request.status());
+    if (key.ok()) LogRefusedRequest(NewRequestId(), origin.key_name, request.status());
     Finish(*call, *stream, request.status());
     return stream->reactor();
   }
@@ -152,8 +162,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
             if (auto live = weak.lock()) live->Cancel(absl::ResourceExhaustedError("client reads too slowly"));
           },
       .on_end = [stream, call](const absl::Status& status) { Finish(*call, *stream, status); }};
-  auto generation = Generation::Start(core_, *std::move(request), std::move(sink),
-                                      {.key_name = *std::move(key_name), .held = nullptr, .trace = TraceContextOf(*context)});
+  auto generation = Generation::Start(core_, *std::move(request), std::move(sink), std::move(origin));
   {
     MutexLock lock(&call->mutex);
     call->generation = std::move(generation);

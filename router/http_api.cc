@@ -78,12 +78,12 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
   const absl::Status id_status = given && !given->empty() ? CheckRequestId(kRequestIdHeader, *given) : absl::OkStatus();
   const std::string request_id = given && !given->empty() && id_status.ok() ? *given : NewRequestId();
   const HttpHeaders headers = {{kRequestIdHeader, request_id}};
-  const absl::StatusOr<std::string> key_name = CheckKey(request);
-  if (!key_name.ok()) {
-    core_->metrics.CountFinished(CodeName(key_name.status().code()));
+  const absl::StatusOr<std::shared_ptr<KeyAccount>> key = FindKey(request);
+  if (!key.ok()) {
+    core_->metrics.CountFinished(CodeName(key.status().code()));
     HttpHeaders all = headers;
     all.emplace_back("WWW-Authenticate", "Bearer");
-    return SendError(*writer, key_name.status(), all);
+    return SendError(*writer, key.status(), all);
   }
   const EndpointRow* row = FindRoute(request.path);
   if (row == nullptr) {
@@ -102,7 +102,7 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
     return;
   }
   if (!id_status.ok()) return SendError(*writer, id_status, headers);
-  if (request.method == "POST") return Work(row->route, std::move(request), *key_name, request_id, headers, writer);
+  if (request.method == "POST") return Work(row->route, std::move(request), *key, request_id, headers, writer);
   auto answer = [&](const absl::StatusOr<std::string>& body) {
     if (!body.ok()) return SendError(*writer, body.status(), headers);
     writer->Send(200, kJson, *body, headers);
@@ -130,9 +130,10 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
 }
 
 // What reads a body: small ones for text at once, all others on the preparation pool.
-void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& key_name, const std::string& request_id,
+void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::shared_ptr<KeyAccount>& key, const std::string& request_id,
                    const HttpHeaders& headers, const Writer& writer) {
-  Generation::Origin origin{.key_name = key_name,
+  Generation::Origin origin{.key_name = key == nullptr ? "" : key->name(),
+                            .key_use = nullptr,
                             .held = nullptr,
                             .trace = ParseTraceContext(request.Header(kTraceparentHeader).value_or(""),
                                                        request.Header(kTracestateHeader).value_or(""))};
@@ -144,6 +145,18 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& ke
     writer->Send(200, kJson, *body, headers);
   };
   const bool generates = endpoint == Endpoint::kCompletions || endpoint == Endpoint::kChat;
+  const auto refuse = [&](const absl::Status& status) {
+    if (generates) {
+      core_->metrics.CountFinished(CodeName(status.code()));
+      LogRefusedRequest(request_id, origin.key_name, status);
+    }
+    SendError(*writer, status, headers);
+  };
+  if (generates && key != nullptr) {
+    absl::StatusOr<std::shared_ptr<KeyUse>> use = KeyUse::Begin(key, Clock::Real());
+    if (!use.ok()) return refuse(use.status());
+    origin.key_use = *std::move(use);
+  }
   if (generates && request.body.size() <= kInlineBodyBytes) return work(request, origin);
   if (!generates && request.body.size() > kMaxTokenizeBytes) {
     const absl::Status status = absl::InvalidArgumentError(absl::StrCat("request body of ", request.body.size(), " bytes is over the limit of ",
@@ -152,10 +165,6 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& ke
   }
   const int64_t bytes = static_cast<int64_t>(request.body.size());
   const absl::StatusOr<PreparationPool::Held> held = core_->preparation.Reserve(bytes);
-  const auto refuse = [&](const absl::Status& status) {
-    if (generates) LogRefusedRequest(request_id, key_name, status);
-    SendError(*writer, status, headers);
-  };
   if (!held.ok()) return refuse(held.status());
   origin.held = *held;
   auto shared = std::make_shared<HttpRequest>(std::move(request));
@@ -164,15 +173,22 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::string& ke
 }
 
 // A load balancer has no key. Everything else needs one, what does not exist too: who has none learns nothing.
-absl::StatusOr<std::string> HttpApi::CheckKey(const HttpRequest& request) const {
-  if (request.path == "/health" || request.path == "/ready") return std::string();
-  return core_->CheckKey(request.Header("Authorization").value_or(""), KeyRole::kClient);
+absl::StatusOr<std::shared_ptr<KeyAccount>> HttpApi::FindKey(const HttpRequest& request) const {
+  if (request.path == "/health" || request.path == "/ready") return std::shared_ptr<KeyAccount>();
+  return core_->FindKey(request.Header("Authorization").value_or(""), KeyRole::kClient);
+}
+
+absl::StatusOr<OpenAiRequest> HttpApi::Parse(const std::string& body, bool chat, const Generation::Origin& origin) {
+  BATON_ASSIGN_OR_RETURN(OpenAiRequest request, ParseOpenAiRequest(body, chat));
+  if (origin.key_use != nullptr) BATON_RETURN_IF_ERROR(origin.key_use->Extend(static_cast<int64_t>(request.requests.size()) - 1));
+  return request;
 }
 
 void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
                        const Writer& writer, const Generation::Origin& origin) {
-  absl::StatusOr<OpenAiRequest> parsed = ParseOpenAiRequest(request.body, chat);
+  absl::StatusOr<OpenAiRequest> parsed = Parse(request.body, chat, origin);
   if (!parsed.ok()) {
+    if (origin.key_use != nullptr) origin.key_use->EndAll();
     core_->metrics.CountFinished(CodeName(parsed.status().code()));
     LogRefusedRequest(request_id, origin.key_name, parsed.status());
     return SendError(*writer, parsed.status(), headers);

@@ -7,6 +7,7 @@
 
 #include "common/http/http_server.h"
 #include "router/generation.h"
+#include "router/openai_request.h"
 #include "router/router_core.h"
 
 namespace baton {
@@ -28,11 +29,12 @@ class HttpApi {
  private:
   using Writer = std::shared_ptr<HttpResponseWriter>;
 
-  void Work(Endpoint endpoint, HttpRequest request, const std::string& key_name, const std::string& request_id,
+  void Work(Endpoint endpoint, HttpRequest request, const std::shared_ptr<KeyAccount>& key, const std::string& request_id,
             const HttpHeaders& headers, const Writer& writer);
   void Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
                 const Writer& writer, const Generation::Origin& origin);
-  absl::StatusOr<std::string> CheckKey(const HttpRequest& request) const;
+  absl::StatusOr<std::shared_ptr<KeyAccount>> FindKey(const HttpRequest& request) const;
+  absl::StatusOr<OpenAiRequest> Parse(const std::string& body, bool chat, const Generation::Origin& origin);
   absl::StatusOr<std::string> Tokenize(const std::string& body);
   absl::StatusOr<std::string> Detokenize(const std::string& body);
   absl::StatusOr<std::string> Models(const std::string& path) const;

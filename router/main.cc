@@ -25,8 +25,8 @@
 ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT for clients (baton.v1), and for workers that register where there is no --registry.");
 ABSL_FLAG(std::string, registry, "", "HOST:PORT where workers register; needed with --tls-cert or --cluster-tls-cert. Empty: at --grpc.");
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatible API; empty: none.");
-ABSL_FLAG(std::string, api_keys, "", "File of the keys that clients and workers need, a line each: NAME KEY [client|worker|admin]. Read again when "
-          "it changes.");
+ABSL_FLAG(std::string, api_keys, "", "File of the keys that clients and workers need, a line each: NAME KEY [client|worker|admin] [LIMIT=VALUE ...]. "
+          "Read again when it changes.");
 ABSL_FLAG(bool, insecure, false, "Serve other machines without asking anybody for a key or a certificate.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");

@@ -66,7 +66,9 @@ RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, Metr
                         .on_lost = [this](const WorkerRef& worker, const std::string& reason) { OnWorkerLost(worker, reason); }});
   ExportGauges();
   ScheduleTick();
-  if (options.api_keys != nullptr) ScheduleKeyReload();
+  if (options.api_keys == nullptr) return;
+  options.api_keys->ExportTo(metrics);
+  ScheduleKeyReload();
 }
 
 void RouterCore::ExportGauges() {
@@ -236,9 +238,14 @@ void RouterCore::OnWorkerLost(const WorkerRef& worker, const std::string& reason
   for (const auto& generation : Generations()) generation->NoteWorkerLost(worker, reason);
 }
 
+absl::StatusOr<std::shared_ptr<KeyAccount>> RouterCore::FindKey(absl::string_view authorization, KeyRole needed) const {
+  if (options.api_keys == nullptr || (needed == KeyRole::kWorker && options.cluster_tls != nullptr)) return std::shared_ptr<KeyAccount>();
+  return options.api_keys->Find(authorization, needed);
+}
+
 absl::StatusOr<std::string> RouterCore::CheckKey(absl::string_view authorization, KeyRole needed) const {
-  if (options.api_keys == nullptr || (needed == KeyRole::kWorker && options.cluster_tls != nullptr)) return std::string();
-  return options.api_keys->Check(authorization, needed);
+  BATON_ASSIGN_OR_RETURN(const std::shared_ptr<KeyAccount> account, FindKey(authorization, needed));
+  return account == nullptr ? std::string() : account->name();
 }
 
 // Files may be slow: not on the timers' thread.

@@ -78,9 +78,11 @@ class RouterCore {
 
   int num_running() const;
 
-  // The name of the caller's key, by its Authorization header; empty where no keys are asked for.
+  // The account of the caller's key, by its Authorization header; null where no keys are asked for.
   // Whoever shows a certificate of the cluster needs no key to be a worker: nobody else reaches the registry then.
   //   Codes of ApiKeys::Check.
+  absl::StatusOr<std::shared_ptr<KeyAccount>> FindKey(absl::string_view authorization, KeyRole needed) const;
+  // Its name; empty where no keys are asked for.
   absl::StatusOr<std::string> CheckKey(absl::string_view authorization, KeyRole needed) const;
 
   const RouterCoreOptions options;

@@ -80,7 +80,7 @@ ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, max_running, 64, "Sequences per decode step.");
 ABSL_FLAG(bool, prefix_cache, true, "Keep KV blocks of past requests for prompts that begin alike.");
 ABSL_FLAG(std::string, max_request_bytes, "64MiB", "Largest request that the router takes.");
-ABSL_FLAG(std::string, api_keys, "", "File of the keys that the router asks for, NAME KEY [client|worker|admin] a line.");
+ABSL_FLAG(std::string, api_keys, "", "File of the keys that the router asks for, NAME KEY [client|worker|admin] [LIMIT=VALUE ...] a line.");
 ABSL_FLAG(bool, insecure, false, "Serve other machines without asking anybody for a key or a certificate.");
 ABSL_FLAG(std::string, tls_cert, "", "PEM certificate (and those up to the CA) of --grpc and --http, which then speak TLS alone. Read again when it changes.");
 ABSL_FLAG(std::string, tls_key, "", "PEM key of --tls-cert, without a passphrase.");

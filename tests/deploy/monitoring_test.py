@@ -22,12 +22,12 @@ PROMETHEUS = os.path.join(TOOLS, "prometheus/usr/bin")
 
 
 def documented():
-    """{process letter: {name: (type, labels)}} of METRICS.md; vLLM's names have None for both."""
+    """{process letter: {name: (type, labels)}} of METRICS.md; vLLM's names have None for both. Without what only keys' limits bring."""
     table = {"R": {}, "P": {}, "D": {}}
     with open(os.path.join(support.DEPLOY, "METRICS.md")) as lines:
         for line in lines:
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
-            if not cells or not re.fullmatch(r"`[a-z_:0-9]+`", cells[0]):
+            if not cells or not re.fullmatch(r"`[a-z_:0-9]+`", cells[0]) or "With `--api-keys`" in cells[-1]:
                 continue
             name = cells[0].strip("`")
             full = len(cells) == 6

@@ -129,6 +129,7 @@ void StubWorker::Register() {
              left_ = true;
              changed_.NotifyAll();
            }});
+  if (!options_.api_key.empty()) registration_->context()->AddMetadata("authorization", "Bearer " + options_.api_key);
   internal::Registry::Stub(router_).async()->Register(registration_->context(), registration_->reactor());
   registration_->Start();
   internal::WorkerReport report;

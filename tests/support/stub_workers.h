@@ -50,6 +50,7 @@ class StubWorker {
     int vocab_size = 300;
     int slots = 8;
     StubScript script;
+    std::string api_key;  // That it shows when it registers; empty: none.
   };
 
   static std::unique_ptr<StubWorker> Start(const Options& options);

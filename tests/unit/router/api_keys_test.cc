@@ -54,9 +54,10 @@ TEST(ApiKeysTest, MalformedFilesNameTheLineAndNoKey) {
   const std::pair<std::string, const char*> bad[] = {
       {"", "there is no key in it"},
       {"# nothing\n", "there is no key in it"},
-      {kAlice, "line 1: needs NAME KEY [ROLE], has 1 words"},
-      {good + "bob " + kWorker + " admin please\n", "line 2: needs NAME KEY [ROLE], has 4 words"},
+      {kAlice, "line 1: needs NAME KEY [ROLE] [LIMIT=VALUE ...], has 1 words"},
+      {good + "bob " + kWorker + " admin please\n", "line 2: word 4 is not LIMIT=VALUE"},
       {good + "bob " + kWorker + " root\n", "line 2: the role is none of client, worker, admin"},
+      {std::string("bob admin ") + kWorker + "==\n", "line 1: word 3 is none of the limits max-concurrent,"},
       {"bob short\n", "line 1: the key of bob has 5 characters, at least 16 are needed"},
       {good + "alice " + kWorker + "\n", "line 2: the name alice is there before"},
       {good + "bob " + kAlice + "\n", "line 2: the key of bob is that of alice"},

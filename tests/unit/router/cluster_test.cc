@@ -491,6 +491,29 @@ TEST_F(AdmissionTest, QueueIsBoundedAndPriorityGoesFirst) {
   EXPECT_EQ(grants_[2].ticket, 5u);
 }
 
+TEST_F(AdmissionTest, TenantsTakeTurnsByTheirWeights) {
+  Pair();
+  for (int i = 0; i < 4; ++i) Ask();                              // No credit is left.
+  for (int i = 0; i < 6; ++i) Ask({.tenant = "a"});               // 5 to 10.
+  for (int i = 0; i < 6; ++i) Ask({.tenant = "b", .weight = 2});  // 11 to 16: come later, and two are worth one of a's.
+  Ask({.priority = 1, .tenant = "a"});                            // 17: priority goes before turns, and costs none.
+  std::vector<uint64_t> order;
+  const auto take = [&](int count) {
+    grants_.clear();
+    for (int i = 0; i < count; ++i) {
+      admission_->Release(d1, 10, false, now_, &grants_);
+      admission_->Release(p1, 10, false, now_, &grants_);
+    }
+    for (const Grant& grant : grants_) order.push_back(grant.ticket);
+  };
+  take(7);
+  EXPECT_THAT(order, ::testing::ElementsAre(17, 5, 11, 12, 6, 13, 14));
+  Ask({.tenant = "c"});  // 18: as if it had been there all the time, but not longer.
+  order.clear();
+  take(7);
+  EXPECT_THAT(order, ::testing::ElementsAre(18, 7, 15, 16, 8, 9, 10));
+}
+
 TEST_F(AdmissionTest, AvoidIsStrictAndDislikeIsNot) {
   View({Info(Identity("d-1", internal::DECODE)), Info(Identity("d-2", internal::DECODE)), Info(Identity("p-1", internal::PREFILL))});
   EXPECT_EQ(Ask({.resumed = true, .avoid = {d1}}).route->decode, d2);
