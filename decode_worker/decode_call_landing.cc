@@ -18,6 +18,7 @@ void DecodeCall::SendLanding(int attempt) {
   landing->set_incarnation(runtime_->incarnation());
   landing->set_first_missing_token(landing_.num_cached_tokens);
   landing->set_sends_history(true);
+  landing->set_write_token(zone_->token().bytes());
   for (const TransportOffer& offer : service_->OffersWithout(corrupt_)) {
     landing->add_transports(TransportName(offer.kind));
     if (offer.kind == TransportKind::kGrpc) landing->set_kv_address(offer.address);
@@ -73,6 +74,7 @@ void DecodeCall::SendHistory(EngineCore& core, const internal::SendHistory& requ
   job.blocks.assign(landing_.blocks.begin(), landing_.blocks.begin() + (request.num_tokens() + block_size - 1) / block_size);
   job.first_token = request.first_token();
   job.num_tokens = request.num_tokens();
+  job.token = WriteToken(request.write_token());
   job.token_hash = HashTokens(std::span(cached_tokens_).first(static_cast<size_t>(request.num_tokens()))).low;
   job.on_failed = on_failed;
   history_.Send(core, std::move(job));

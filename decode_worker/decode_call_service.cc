@@ -289,6 +289,7 @@ void DecodeCall::OpenZone(int attempt) {
   options.num_tokens = landing_.num_tokens;
   options.token_hash = token_hash_;
   options.compatibility = runtime_->compatibility();
+  options.token = WriteToken::Draw();
   zone_ = std::make_shared<LandingZone>(options, runtime_->pool(), Clock::Real(), [self, attempt] {
     self->runtime_->engine()->Post([self, attempt](EngineCore& core) {
       if (attempt == self->handoff_.attempt()) self->zone_pinned_ = false;

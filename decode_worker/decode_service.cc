@@ -26,7 +26,7 @@ constexpr int kQuarantineShare = 8;
 DecodeService::DecodeService(WorkerRuntime* runtime)
     : runtime_(runtime),
       grammars_(runtime->tokenizer().answer_tokens, runtime->tokenizer().first_token_loses_spaces),
-      receivers_({.receiver = {runtime->id(), runtime->incarnation(), runtime->compatibility(), runtime->pool()},
+      receivers_({.receiver = ReceiverOptionsOf(runtime),
                   .kinds = runtime->options().transports,
                   .listen_host = runtime->listen_host()},
                  &directory_, ReceiverEvents()),
@@ -109,6 +109,7 @@ KvReceiverEvents DecodeService::ReceiverEvents() {
   events.on_link_closed = [this](const PeerId& peer) {
     WithAllCalls([peer](EngineCore& core, DecodeCall& call) { call.OnLinkClosed(core, peer); });
   };
+  events.on_denied = [this](const PeerId& peer) { runtime_->CountDeniedWriter(TransportName(peer.transport)); };
   return events;
 }
 

@@ -31,6 +31,7 @@ void HistorySender::Send(EngineCore& core, Job job) {
   send.peer_incarnation = job.peer.incarnation;
   send.first_token = job.first_token;
   send.num_tokens = job.num_tokens;
+  send.token = std::move(job.token);
   // The link is in use until the engine has heard of it.
   send.on_done = [runtime = runtime_, links = links_, sender = sender_, peer = job.peer, blocks = job.blocks,
                   on_failed = std::move(job.on_failed)](const absl::Status& status, const SendStats& stats) {

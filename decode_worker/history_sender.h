@@ -30,6 +30,7 @@ class HistorySender {
     int first_token = 0;
     int num_tokens = 0;  // In `blocks`: all of them.
     uint64_t token_hash = 0;
+    WriteToken token;  // Of the attempt, as the prefill worker drew it.
     std::function<void(const absl::Status&)> on_failed;  // Once, unless it was sent.
   };
   // Cancels what was begun before. Sending needs the job's blocks only, not this object.

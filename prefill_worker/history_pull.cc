@@ -30,6 +30,7 @@ void HistoryPull::Begin(OnEnd on_end) {
   zone.num_tokens = num_tokens();
   zone.token_hash = HashTokens(options_.tokens).low;
   zone.compatibility = runtime_->compatibility();
+  zone.token = WriteToken::Draw();
   zone_ = std::make_shared<LandingZone>(zone, runtime_->pool(), Clock::Real(), [self] {
     self->runtime_->engine()->Post([self](EngineCore& core) { self->Execute(core, self->handoff_.OnUnpinned()); });
   });

@@ -46,6 +46,7 @@ class HistoryPull : public std::enable_shared_from_this<HistoryPull> {
   // What the sender has to be told.
   int first_token() const { return options_.landing.num_cached_tokens; }
   int num_tokens() const { return options_.landing.num_tokens; }
+  const WriteToken& token() const { return zone_->token(); }  // From Begin on.
 
   // What the KV links report.
   void OnOpen(EngineCore& core, const PeerId& peer) { Execute(core, handoff_.OnOpen(peer)); }

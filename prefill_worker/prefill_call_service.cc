@@ -109,6 +109,7 @@ void PrefillCall::SendWantsHistory() {
   wanted->set_num_tokens(pull_->num_tokens());
   wanted->set_worker(runtime_->id());
   wanted->set_incarnation(runtime_->incarnation());
+  wanted->set_write_token(pull_->token().bytes());
   for (const TransportOffer& offer : service_->receivers_.offers()) *wanted->add_kv_endpoints() = ToProto(offer);
   stream_->SendLast(std::move(event));
 }
@@ -145,6 +146,7 @@ absl::Status PrefillCall::BeginTransfer() {
   job.peer_incarnation = start_.decode_incarnation();
   job.first_token = start_.first_missing_token();
   job.num_tokens = start_.tokens_size() - 1;
+  job.token = WriteToken(start_.write_token());
   auto self = shared_from_this();
   job.on_done = [self](const absl::Status& status, const SendStats& stats) {
     self->runtime_->engine()->Post([self, status, stats](EngineCore& core) { self->OnSent(core, status, stats); });

@@ -48,7 +48,7 @@ void PrefillService::StopLinks() {
 // Nobody writes into this pool by himself.
 KvReceiverSetOptions PrefillService::ReceiverOptions() const {
   KvReceiverSetOptions options;
-  options.receiver = {runtime_->id(), runtime_->incarnation(), runtime_->compatibility(), runtime_->pool()};
+  options.receiver = ReceiverOptionsOf(runtime_);
   const bool pulls = runtime_->options().pull_history != PullHistory::kNever && runtime_->options().engine.enable_prefix_cache;
   if (pulls) options.kinds = runtime_->options().transports;
   options.listen_host = runtime_->listen_host();
@@ -82,6 +82,7 @@ KvReceiverEvents PrefillService::ReceiverEvents() {
       for (const auto& [name, pull] : pulls) pull->OnLinkClosed(core, peer);
     });
   };
+  events.on_denied = [this](const PeerId& peer) { runtime_->CountDeniedWriter(TransportName(peer.transport)); };
   return events;
 }
 

@@ -185,6 +185,7 @@ void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {
   *start->mutable_transports() = action.landing.transports();
   *start->mutable_kv_endpoints() = action.landing.kv_endpoints();
   start->set_sends_history(action.landing.sends_history());
+  start->set_write_token(action.landing.write_token());
   start->set_request_id(id_);
   call->Send(std::move(request));
 }
@@ -205,6 +206,7 @@ void Generation::SendToDecode(Choice& choice, const FlowAction& action) {
     send->set_worker(action.wants.worker());
     send->set_incarnation(action.wants.incarnation());
     *send->mutable_kv_endpoints() = action.wants.kv_endpoints();
+    send->set_write_token(action.wants.write_token());
   } else {
     request.mutable_prefill_locally()->set_attempt(action.attempt);
   }

@@ -14,6 +14,7 @@
 #include "common/kv/block.h"
 #include "common/kv_transfer/landing_zone.h"
 #include "common/kv_transfer/transfer.h"
+#include "common/kv_transfer/write_token.h"
 
 namespace baton {
 
@@ -65,7 +66,8 @@ class KvLink {
   // False once the connection is known to be broken. Any thread.
   virtual bool alive() const = 0;
 
-  virtual absl::Status SendOpen(const TransferId& transfer, int attempt) = 0;
+  // `token`: what the writer was given for the attempt; none where nobody gave it one.
+  virtual absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) = 0;
   virtual absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) = 0;
   // Sends what was kept back to fill a packet.
   virtual absl::Status Flush(const Interrupted& interrupted) = 0;

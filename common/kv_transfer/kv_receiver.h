@@ -27,6 +27,8 @@ struct KvReceiverEvents {
   std::function<void(const PeerId&)> on_writer_gone;
   // The link of this peer is closed. A one-sided writer may write on.
   std::function<void(const PeerId&)> on_link_closed;
+  // Who calls himself so opened an attempt without the token that was drawn for it, and has been denied. Null: nobody is told.
+  std::function<void(const PeerId&)> on_denied;
 };
 
 // Who receives, whatever the transport.
@@ -35,6 +37,9 @@ struct KvReceiverOptions {
   uint64_t incarnation = 0;
   KvCompatibility compatibility;
   KvPool* pool = nullptr;  // Outlives the receiver.
+  // Nothing of an attempt is taken from a link that has not shown its token. False: a writer without one is taken for one of an
+  // older version; a wrong token is denied all the same.
+  bool require_tokens = false;
 };
 
 // The receiving end of one kind of transport, for all peers of this process. Thread-safe.

@@ -11,6 +11,7 @@
 #include "common/kv/block_allocator.h"
 #include "common/kv_transfer/landing_zone.h"
 #include "common/kv_transfer/transfer.h"
+#include "common/kv_transfer/write_token.h"
 
 namespace baton {
 
@@ -26,6 +27,7 @@ struct SendJob {
   uint64_t peer_incarnation = 0;  // The decode process that reserved; another one at its address is UNAVAILABLE.
   int first_token = 0;            // The peer has what is before: a multiple of its block size.
   int num_tokens = 0;             // KV of tokens [first_token, num_tokens) is sent.
+  WriteToken token;               // That the peer drew for this attempt; none of a peer that does not ask for one.
   // Exactly once, on a transport thread: the manifest was sent, or why not (CANCELLED after Cancel, ABORTED when the peer
   // fenced the attempt, FAILED_PRECONDITION when it cannot work with us, UNAVAILABLE when the link broke, DEADLINE_EXCEEDED
   // when it stalled). No byte of the blocks is read afterwards, and none of the peer's is written.

@@ -22,6 +22,7 @@
 #include "common/kv/kv_pool.h"
 #include "common/kv_transfer/checksum.h"
 #include "common/kv_transfer/transfer.h"
+#include "common/kv_transfer/write_token.h"
 
 namespace baton {
 
@@ -65,6 +66,7 @@ struct LandingZoneOptions {
   int num_tokens = 0;           // Tokens [first_token, num_tokens) are expected.
   uint64_t token_hash = 0;
   KvCompatibility compatibility;
+  WriteToken token;  // Whoever shows it may write.
   bool verify_frames = true;  // False: frames' checksums are taken on trust. For measuring what they cost.
 };
 
@@ -118,6 +120,7 @@ class LandingZone {
 
   int attempt() const { return options_.attempt; }
   const TransferId& transfer() const { return options_.transfer; }
+  const WriteToken& token() const { return options_.token; }
   std::span<const BlockId> blocks() const { return options_.blocks; }
 
  private:

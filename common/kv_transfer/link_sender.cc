@@ -11,7 +11,6 @@
 #include "common/kv_transfer/link_sender_transfer.h"
 
 namespace baton {
-
 namespace {
 
 // After a one-sided link broke: how soon the first Hello is tried again, how long at most between two, and how often.
@@ -256,12 +255,13 @@ absl::Status LinkSender::BeginTransfer(const std::shared_ptr<Transfer>& transfer
   transfer->link = link_;
   transfer->pushed_end.assign(static_cast<size_t>(target_.num_layers), transfer->job.first_token);
   transfer->sent_end = transfer->pushed_end;
-  if (TransportOf(kind()).one_sided) {
+  // Over several connections a frame could come before the Open that shows its token.
+  if (TransportOf(kind()).one_sided || (kind() == TransportKind::kTcp && !transfer->job.token.empty())) {
     transfer->grant_deadline = options_.clock->Now() + options_.transfer_timeout;
     waiting_.push_back(transfer);
   }
   asked_ = true;
-  return link_->SendOpen(transfer->job.transfer, transfer->job.attempt);
+  return link_->SendOpen(transfer->job.transfer, transfer->job.attempt, transfer->job.token);
 }
 
 absl::Status LinkSender::EnsureLink() {
@@ -283,8 +283,7 @@ void LinkSender::BreakLink(const absl::Status& status) {
 }
 
 void LinkSender::SayHelloAgain() {
-  const MonotonicTime now = options_.clock->Now();
-  if (now < next_hello_) return;
+  if (options_.clock->Now() < next_hello_) return;
   const absl::Status status = EnsureLink();
   if (!hello_due_) return;
   if (++num_hellos_failed_ < kMaxHellos) {

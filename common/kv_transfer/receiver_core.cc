@@ -9,6 +9,33 @@
 #include "common/kv_transfer/layout_conversion.h"
 
 namespace baton {
+namespace {
+
+constexpr size_t kMaxEnded = 256;
+
+}  // namespace
+
+void LinkAdmissions::Add(const TransferId& transfer, int attempt) {
+  MutexLock lock(&mutex_);
+  admitted_.insert({transfer, attempt});
+}
+
+bool LinkAdmissions::Has(const TransferId& transfer, int attempt) const {
+  MutexLock lock(&mutex_);
+  return admitted_.contains({transfer, attempt});
+}
+
+void LinkAdmissions::End(const TransferId& transfer, int attempt, bool late_frames) {
+  MutexLock lock(&mutex_);
+  if (!late_frames) {
+    admitted_.erase({transfer, attempt});
+    return;
+  }
+  ended_.push_back({transfer, attempt});
+  if (ended_.size() <= kMaxEnded) return;
+  admitted_.erase(ended_.front());
+  ended_.pop_front();
+}
 
 ReceiverCore::ReceiverCore(TransportKind kind, KvReceiverOptions options, LandingDirectory* directory, KvReceiverEvents events)
     : kind_(kind), options_(std::move(options)), directory_(directory), events_(std::move(events)) {}
@@ -33,8 +60,36 @@ absl::Status ReceiverCore::CheckHello(const LinkHello& hello) const {
   return CheckConvertible(layout, options_.pool->layout());
 }
 
-std::shared_ptr<LandingZone> ReceiverCore::Find(const TransferId& transfer, int attempt) const {
-  return directory_->Find(transfer, attempt);
+// Against the zone that is open now: an attempt whose zone is not there yet would be granted to whoever asks for it.
+absl::Status ReceiverCore::OnOpen(LinkAdmissions& link, const PeerId& peer, const TransferId& transfer, int attempt,
+                                  const WriteToken& token) const {
+  const auto zone = directory_->Find(transfer, attempt);
+  if (zone == nullptr && options_.require_tokens) {
+    return absl::AbortedError(absl::StrCat("attempt ", attempt, " of transfer ", transfer.ToString(), " is not landing here"));
+  }
+  if (zone != nullptr && !zone->token().Matches(token) && (options_.require_tokens || !token.empty())) {
+    BATON_LOG(WARNING) << "transfer " << transfer.ToString() << " attempt " << attempt << ": " << peer.worker << " by " << TransportName(kind_)
+                       << " was denied, it has " << (token.empty() ? "no token" : "another token than was drawn");
+    if (events_.on_denied) events_.on_denied(peer);
+    return absl::AbortedError(absl::StrCat("attempt ", attempt, " of transfer ", transfer.ToString(), " was given to another writer"));
+  }
+  link.Add(transfer, attempt);
+  events_.on_open(transfer, attempt, peer);
+  return absl::OkStatus();
+}
+
+bool ReceiverCore::Admits(const LinkAdmissions& link, const TransferId& transfer, int attempt) const {
+  return !options_.require_tokens || link.Has(transfer, attempt);
+}
+
+std::shared_ptr<LandingZone> ReceiverCore::Find(const LinkAdmissions& link, const TransferId& transfer, int attempt) const {
+  return Admits(link, transfer, attempt) ? directory_->Find(transfer, attempt) : nullptr;
+}
+
+void ReceiverCore::OnAborted(LinkAdmissions& link, const PeerId& peer, const TransferId& transfer, int attempt) const {
+  if (!Admits(link, transfer, attempt)) return;
+  link.End(transfer, attempt, /*late_frames=*/false);
+  events_.on_aborted(transfer, attempt, peer);
 }
 
 void ReceiverCore::OnFrameResult(const PeerId& peer, const TransferId& transfer, const absl::Status& status) const {
@@ -43,9 +98,11 @@ void ReceiverCore::OnFrameResult(const PeerId& peer, const TransferId& transfer,
                      << TransportName(kind_) << ": " << status.message();
 }
 
-void ReceiverCore::OnManifest(const PeerId& peer, const TransferId& transfer, int attempt, const Manifest& manifest,
-                              bool in_order) const {
-  const auto zone = Find(transfer, attempt);
+void ReceiverCore::OnManifest(LinkAdmissions& link, const PeerId& peer, const TransferId& transfer, int attempt,
+                              const Manifest& manifest, bool in_order) const {
+  if (!Admits(link, transfer, attempt)) return;
+  link.End(transfer, attempt, /*late_frames=*/!in_order);
+  const auto zone = directory_->Find(transfer, attempt);
   LandingStats stats;
   if (zone != nullptr && !in_order) {
     zone->VerifyWhenComplete(manifest, [this, peer, transfer, attempt](const absl::Status& verified, const LandingStats& late) {

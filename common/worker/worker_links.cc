@@ -25,4 +25,13 @@ KvLinksOptions WorkerLinksOptions(WorkerRuntime* runtime) {
   return options;
 }
 
+KvReceiverOptions ReceiverOptionsOf(WorkerRuntime* runtime) {
+  const WorkerOptions& options = runtime->options();
+  return {.worker = runtime->id(),
+          .incarnation = runtime->incarnation(),
+          .compatibility = runtime->compatibility(),
+          .pool = runtime->pool(),
+          .require_tokens = options.cluster_tls != nullptr || !options.api_key_file.empty()};
+}
+
 }  // namespace baton

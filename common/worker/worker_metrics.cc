@@ -14,6 +14,7 @@ constexpr char kTransfersHelp[] = "KV transfers that ended, by transport and res
 constexpr char kCorruptHelp[] = "KV transfers whose contents did not verify; among the failed ones.";
 constexpr char kHistoriesHelp[] = "Cached beginnings of prompts that decode workers sent to prefill workers, by transport and result.";
 constexpr char kHistoryBytesHelp[] = "KV payload bytes of cached beginnings of prompts that crossed to or from this worker.";
+constexpr char kDeniedHelp[] = "Writers that were denied, having not the token of the attempt.";
 constexpr char kFallbackHelp[] = "Times that a transport to a peer was found broken, so that the next best is used for a while.";
 
 const char* RoleName(internal::WorkerRole role) { return role == internal::PREFILL ? "prefill" : "decode"; }
@@ -33,6 +34,10 @@ void WorkerRuntime::CountHistory(const std::string& transport, const std::string
 
 void WorkerRuntime::CountCorruptTransfer(const std::string& transport) {
   metrics_.GetCounter("baton_kv_transfers_corrupt_total", kCorruptHelp, {{"transport", transport}})->Increment();
+}
+
+void WorkerRuntime::CountDeniedWriter(const std::string& transport) {
+  metrics_.GetCounter("baton_kv_writers_denied_total", kDeniedHelp, {{"transport", transport}})->Increment();
 }
 
 void WorkerRuntime::CountTransportFallback(const std::string& transport) {
@@ -103,6 +108,7 @@ void WorkerRuntime::ExportMetrics() {
     }
     metrics_.GetCounter("baton_kv_transfers_corrupt_total", kCorruptHelp, {{"transport", transport}});
     metrics_.GetCounter("baton_kv_transport_fallbacks_total", kFallbackHelp, {{"transport", transport}});
+    metrics_.GetCounter("baton_kv_writers_denied_total", kDeniedHelp, {{"transport", transport}});
   }
   metrics_.GetCounter("baton_kv_transfer_bytes_total", "KV payload bytes that crossed to or from this worker.");
   metrics_.GetCounter("baton_kv_history_bytes_total", kHistoryBytesHelp);

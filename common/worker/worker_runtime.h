@@ -73,6 +73,8 @@ class WorkerRuntime {
   void ObservePrefill(absl::Duration queued, absl::Duration tail);
   // KV that arrived by it did not verify.
   void CountCorruptTransfer(const std::string& transport);
+  // Who came by it to write an attempt had not its token.
+  void CountDeniedWriter(const std::string& transport);
   // A better transport than those that are used from now on is broken.
   void CountTransportFallback(const std::string& transport);
 

@@ -74,7 +74,7 @@ void HandoffSimulation::OnEvent(Request& request, const SimDecode::Event& event)
   using Kind = SimDecode::Event::Kind;
   switch (event.kind) {
     case Kind::kLanding:
-      if (event.attempt == request.attempt && !request.landed && !request.stopping) SendPrefill(request, event.first_missing);
+      if (event.attempt == request.attempt && !request.landed && !request.stopping) SendPrefill(request, event);
       return;
     case Kind::kLanded:
       // That of an older attempt counts ("no-already-landed").
@@ -96,9 +96,9 @@ void HandoffSimulation::OnEvent(Request& request, const SimDecode::Event& event)
   }
 }
 
-void HandoffSimulation::SendPrefill(Request& request, int first_missing) {
+void HandoffSimulation::SendPrefill(Request& request, const SimDecode::Event& landing) {
   const int worker = world_.Pick(2);
-  SimPrefill::Prefill prefill{request.id, request.attempt, request.tokens, first_missing, request.decode_incarnation};
+  SimPrefill::Prefill prefill{request.id, request.attempt, request.tokens, landing.first_missing, request.decode_incarnation, landing.token};
   request.calls.push_back({worker, request.attempt, prefill});
   DeliverLater(request.calls.back());
 }

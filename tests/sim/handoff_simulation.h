@@ -58,7 +58,7 @@ class HandoffSimulation final : public SimDirectory {
   bool DeliverToPrefill();
   bool EndProcess();
   void OnEvent(Request& request, const SimDecode::Event& event);
-  void SendPrefill(Request& request, int first_missing);
+  void SendPrefill(Request& request, const SimDecode::Event& landing);
   void DeliverLater(const Call& call);
   void NextAttempt(Request& request);
   void CancelCalls(Request& request);

@@ -13,8 +13,9 @@ namespace {
 constexpr absl::Duration kTransferTimeout = absl::Seconds(10);
 constexpr absl::Duration kLandingBackstop = absl::Seconds(60);
 
-KvReceiverOptions ReceiverOptions(uint64_t incarnation, KvPool* pool) {
-  return {"d-1", incarnation, {"model", pool->layout().fingerprint(), ""}, pool};
+// Planted mistakes are such that tokens would hide some of them.
+KvReceiverOptions ReceiverOptions(const SimWorld& world, uint64_t incarnation, KvPool* pool) {
+  return {"d-1", incarnation, {"model", pool->layout().fingerprint(), ""}, pool, /*require_tokens=*/world.fault == Fault::kNone};
 }
 
 }  // namespace
@@ -26,8 +27,8 @@ SimDecode::SimDecode(SimWorld* world, uint64_t incarnation, std::shared_ptr<KvPo
       incarnation_(incarnation),
       pool_(std::move(pool)),
       allocator_(pool_->num_blocks(), pool_->layout().block_size, /*enable_prefix_cache=*/true),
-      core_shm_(TransportKind::kShm, ReceiverOptions(incarnation, pool_.get()), &directory_, Events(TransportKind::kShm)),
-      core_tcp_(TransportKind::kTcp, ReceiverOptions(incarnation, pool_.get()), &directory_, Events(TransportKind::kTcp)) {}
+      core_shm_(TransportKind::kShm, ReceiverOptions(*world, incarnation, pool_.get()), &directory_, Events(TransportKind::kShm)),
+      core_tcp_(TransportKind::kTcp, ReceiverOptions(*world, incarnation, pool_.get()), &directory_, Events(TransportKind::kTcp)) {}
 
 // ---- What other threads post.
 
@@ -154,13 +155,13 @@ void SimDecode::OnMessage(SimConnection& connection, Message message) {
                             message.attempt, " from ", connection.peer.worker, "/", connection.peer.incarnation));
   switch (message.kind) {
     case Message::Kind::kOpen:
-      return core.events().on_open(message.transfer, message.attempt, connection.peer);
+      return OnOpenMessage(connection, core, message);
     case Message::Kind::kAborted:
-      return core.events().on_aborted(message.transfer, message.attempt, connection.peer);
+      return core.OnAborted(connection.admissions, connection.peer, message.transfer, message.attempt);
     case Message::Kind::kManifest:
-      return core.OnManifest(connection.peer, message.transfer, message.attempt, message.manifest, connection.in_order);
+      return core.OnManifest(connection.admissions, connection.peer, message.transfer, message.attempt, message.manifest, connection.in_order);
     case Message::Kind::kPlaced:
-      if (const auto zone = core.Find(message.transfer, message.attempt); zone != nullptr) {
+      if (const auto zone = core.Find(connection.admissions, message.transfer, message.attempt); zone != nullptr) {
         core.OnFrameResult(connection.peer, message.transfer, zone->Accept(message.header));
       }
       return;
@@ -169,9 +170,17 @@ void SimDecode::OnMessage(SimConnection& connection, Message message) {
   }
 }
 
+void SimDecode::OnOpenMessage(SimConnection& connection, const ReceiverCore& core, const Message& message) {
+  const absl::Status status = core.OnOpen(connection.admissions, connection.peer, message.transfer, message.attempt, message.token);
+  if (status.ok()) return;
+  Answer(connection.peer, [transfer = message.transfer, attempt = message.attempt, status](const KvLink::Events& events) {
+    events.on_deny(transfer, attempt, status);
+  });
+}
+
 void SimDecode::OnFrame(SimConnection& connection, Message message) {
   const ReceiverCore& core = CoreOf(connection.peer.transport);
-  auto zone = core.Find(message.transfer, message.attempt);
+  auto zone = core.Find(connection.admissions, message.transfer, message.attempt);
   if (world_->fault == Fault::kNoFencing) {
     if (const Call* call = Find(message.transfer)) zone = call->zone;
   }

@@ -28,6 +28,7 @@ class SimDecode {
     TransferId transfer;
     int attempt = 0;
     int first_missing = 0;
+    WriteToken token = {};  // kLanding.
   };
 
   SimDecode(SimWorld* world, uint64_t incarnation, std::shared_ptr<KvPool> pool);
@@ -91,6 +92,7 @@ class SimDecode {
   Call* Find(const TransferId& transfer);
 
   void OnMessage(SimConnection& connection, SimConnection::Message message);
+  void OnOpenMessage(SimConnection& connection, const ReceiverCore& core, const SimConnection::Message& message);
   void OnFrame(SimConnection& connection, SimConnection::Message message);
   void Continue(Arrival& arrival);
   void Answer(const PeerId& peer, SimConnection::Answer answer);

@@ -190,6 +190,7 @@ void SimDecode::OpenZone(Call& call, int attempt) {
   options.num_tokens = call.num_tokens;
   options.token_hash = call.chain[static_cast<size_t>(call.num_tokens)];
   options.compatibility = core_shm_.options().compatibility;
+  options.token = WriteToken::Draw();
   const TransferId transfer = call.transfer;
   call.zone = std::make_shared<LandingZone>(options, pool_.get(), &world_->clock, [this, transfer, attempt] {
     Post([=, this] {
@@ -315,7 +316,9 @@ void SimDecode::Unlend(std::span<const BlockId> blocks) {
 }
 
 void SimDecode::Say(Event::Kind kind, const Call& call, int attempt) {
-  if (!call.over) to_router.push_back({kind, call.transfer, attempt, call.num_cached});
+  if (call.over) return;
+  to_router.push_back({kind, call.transfer, attempt, call.num_cached});
+  if (kind == Event::Kind::kLanding && call.zone != nullptr) to_router.back().token = call.zone->token();
 }
 
 void SimDecode::SayLast(Event::Kind kind, Call& call) {

@@ -40,13 +40,13 @@ void SimKvLink::Put(Message message) {
   if (!connection_->broken && !connection_->cut) connection_->to_decode.push_back(std::move(message));
 }
 
-absl::Status SimKvLink::SendOpen(const TransferId& transfer, int attempt) {
+absl::Status SimKvLink::SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) {
   if (!alive()) return Broken();
   if (world_->fault == Fault::kAddressInLanding && mapping_ != nullptr) {
     if (auto grant = directory_->decode()->LandingOf(transfer, attempt)) events_.on_grant(transfer, attempt, *grant);
     return absl::OkStatus();
   }
-  Put({.kind = Message::Kind::kOpen, .transfer = transfer, .attempt = attempt});
+  Put({.kind = Message::Kind::kOpen, .transfer = transfer, .attempt = attempt, .token = token});
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/kv_transfer/kv_link.h"
+#include "common/kv_transfer/receiver_core.h"
 #include "tests/sim/sim_world.h"
 
 namespace baton::testing {
@@ -26,10 +27,12 @@ struct SimConnection {
     FrameHeader header = {};
     std::vector<uint8_t> bytes = {};
     Manifest manifest = {};
+    WriteToken token = {};
   };
   using Answer = std::function<void(const KvLink::Events&)>;
 
   PeerId peer;
+  LinkAdmissions admissions;
   uint64_t decode_incarnation = 0;
   bool in_order = true;             // False: frames and the rest take different ways.
   std::deque<Message> to_decode;
@@ -63,7 +66,7 @@ class SimKvLink final : public KvLink {
   TransportKind kind() const override { return kind_; }
   absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override;
   bool alive() const override { return connection_ != nullptr && !connection_->broken; }
-  absl::Status SendOpen(const TransferId& transfer, int attempt) override;
+  absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) override;
   absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
   absl::Status Flush(const Interrupted& interrupted) override;
   absl::Status SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,

@@ -70,6 +70,7 @@ void SimPrefill::Start(const Prefill& prefill) {
   send.peer_incarnation = prefill.decode_incarnation;
   send.first_token = prefill.first_missing;
   send.num_tokens = num_tokens;
+  send.token = prefill.token;
   const bool forgotten = world_->fault == Fault::kForgottenJob && world_->Pick(8) == 0;
   send.on_done = [this, &job, forgotten](const absl::Status& status, const SendStats&) {
     if (!forgotten) OnDone(job, status);

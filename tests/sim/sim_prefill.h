@@ -26,6 +26,7 @@ class SimPrefill {
     std::vector<int32_t> tokens;
     int first_missing = 0;
     uint64_t decode_incarnation = 0;
+    WriteToken token = {};
   };
   using OnAnswer = std::function<void(const TransferId&, int attempt, const absl::Status&)>;
 

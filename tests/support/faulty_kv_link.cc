@@ -26,8 +26,8 @@ absl::Status FaultyKvLink::Wait(absl::Duration time, const Interrupted& interrup
   }
 }
 
-absl::Status FaultyKvLink::SendOpen(const TransferId& transfer, int attempt) {
-  return cut_ ? Cut() : inner_->SendOpen(transfer, attempt);
+absl::Status FaultyKvLink::SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) {
+  return cut_ ? Cut() : inner_->SendOpen(transfer, attempt, token);
 }
 
 absl::Status FaultyKvLink::SendBytes(const OutgoingFrame& frame, std::span<const uint8_t> bytes,

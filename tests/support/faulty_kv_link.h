@@ -40,7 +40,7 @@ class FaultyKvLink final : public KvLink {
   TransportKind kind() const override { return inner_->kind(); }
   absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override { return inner_->Open(self, timeout); }
   bool alive() const override { return !cut_ && inner_->alive(); }
-  absl::Status SendOpen(const TransferId& transfer, int attempt) override;
+  absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) override;
   absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
   absl::Status Flush(const Interrupted& interrupted) override;
   absl::Status SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,

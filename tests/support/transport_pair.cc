@@ -77,7 +77,7 @@ TestReceiver::TestReceiver(const Options& options) : options_(options) {
   BATON_CHECK(pool.ok()) << pool.status();
   pool_ = *std::move(pool);
   KvReceiverSetOptions set;
-  set.receiver = {"d-1", options.incarnation, Compatibility(), pool_.get()};
+  set.receiver = {"d-1", options.incarnation, Compatibility(), pool_.get(), options.require_tokens};
   set.kinds = {options.kind};
   set.share_pool = options.share_pool;
   receivers_ = std::make_unique<KvReceiverSet>(set, &directory_, Events());
@@ -124,6 +124,10 @@ KvReceiverEvents TestReceiver::Events() {
     closed_.push_back(peer);
     changed_.NotifyAll();
   };
+  events.on_denied = [this](const PeerId&) {
+    MutexLock lock(&mutex_);
+    ++num_denied_;
+  };
   return events;
 }
 
@@ -146,6 +150,7 @@ std::shared_ptr<LandingZone> TestReceiver::OpenZone(const TransferId& transfer, 
   LandingZoneOptions options;
   options.transfer = transfer;
   options.attempt = attempt;
+  options.token = WriteToken::Draw();
   options.blocks = std::move(blocks);
   options.first_token = first_token;
   options.num_tokens = num_tokens;
@@ -204,6 +209,11 @@ bool TestReceiver::WaitWriterGone(const PeerId& peer, int times) {
   return Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return std::count(gone_.begin(), gone_.end(), peer) >= times; });
 }
 
+int TestReceiver::num_denied() const {
+  MutexLock lock(&mutex_);
+  return num_denied_;
+}
+
 int TestReceiver::num_manifests() const {
   MutexLock lock(&mutex_);
   return static_cast<int>(manifests_.size());
@@ -233,6 +243,7 @@ RunningJob::RunningJob(KvSender* sender, const TestJob& job) : sender_(sender), 
   send.peer_incarnation = job.peer_incarnation;
   send.first_token = job.first_token;
   send.num_tokens = job.num_tokens;
+  send.token = job.token;
   send.on_done = [done = done_](const absl::Status& status, const SendStats& stats) {
     MutexLock lock(&done->mutex);
     ++done->count;

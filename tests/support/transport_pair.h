@@ -33,6 +33,7 @@ class TestReceiver {
     std::string model = "model-a";
     bool grant_one_sided = true;
     bool int8_wire = false;  // Frames come in eight bits.
+    bool require_tokens = false;
     bool share_pool = true;  // False: nobody is granted to write by himself, by whatever kind.
   };
   explicit TestReceiver(const Options& options);
@@ -46,7 +47,7 @@ class TestReceiver {
   LandingDirectory& directory() { return directory_; }
   const Options& options() const { return options_; }
 
-  // Opens a zone for tokens [first_token, num_tokens) in `blocks`.
+  // Opens a zone for tokens [first_token, num_tokens) in `blocks`, with a token.
   std::shared_ptr<LandingZone> OpenZone(const TransferId& transfer, int attempt, std::vector<BlockId> blocks, int first_token,
                                         int num_tokens, std::function<void()> on_unpinned = nullptr);
   // Closes it, as a worker does.
@@ -67,6 +68,7 @@ class TestReceiver {
   // `times`: how often it was said, all in all.
   bool WaitWriterGone(const PeerId& peer, int times = 1);
   int num_manifests() const;
+  int num_denied() const;  // Writers that had not the token of their attempt.
   // Ends the receiver, links and all.
   void Stop();
 
@@ -90,6 +92,7 @@ class TestReceiver {
   std::vector<ManifestEvent> manifests_ ABSL_GUARDED_BY(mutex_);
   std::vector<Named> opened_ ABSL_GUARDED_BY(mutex_), aborted_ ABSL_GUARDED_BY(mutex_);
   std::vector<PeerId> closed_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
+  int num_denied_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<KvReceiverSet> receivers_;
   std::unique_ptr<RpcServer> server_;
 };
@@ -115,6 +118,7 @@ struct TestJob {
   int num_tokens = 0;
   int chunk_tokens = 1 << 20;
   uint64_t peer_incarnation = 7;
+  WriteToken token = {};
 };
 class RunningJob {
  public:

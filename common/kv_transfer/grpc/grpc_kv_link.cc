@@ -89,10 +89,11 @@ absl::Status GrpcKvLink::Send(const internal::KvLinkRequest& message) {
   return stream_->SendLast(Serialised(message)) ? absl::OkStatus() : Broken();
 }
 
-absl::Status GrpcKvLink::SendOpen(const TransferId& transfer, int attempt) {
+absl::Status GrpcKvLink::SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) {
   internal::KvLinkRequest message;
   *message.mutable_open()->mutable_transfer() = ToProto(transfer);
   message.mutable_open()->set_attempt(attempt);
+  message.mutable_open()->set_write_token(token.bytes());
   return Send(message);
 }
 

@@ -32,7 +32,7 @@ class GrpcKvLink final : public KvLink {
   TransportKind kind() const override { return TransportKind::kGrpc; }
   absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override;
   bool alive() const override;
-  absl::Status SendOpen(const TransferId& transfer, int attempt) override;
+  absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) override;
   absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
   absl::Status Flush(const Interrupted&) override { return absl::OkStatus(); }
   absl::Status SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,

@@ -87,14 +87,14 @@ void GrpcKvReceiver::OnMessage(const std::shared_ptr<LinkState>& link, const int
   }
   switch (message.message_case()) {
     case Message::kManifest:
-      core_.OnManifest(link->peer, FromProto(message.manifest().transfer()), message.manifest().attempt(),
+      core_.OnManifest(link->admissions, link->peer, FromProto(message.manifest().transfer()), message.manifest().attempt(),
                        FromProto(message.manifest()), /*in_order=*/true);
       break;
     case Message::kAborted:
-      core_.events().on_aborted(FromProto(message.aborted().transfer()), message.aborted().attempt(), link->peer);
+      core_.OnAborted(link->admissions, link->peer, FromProto(message.aborted().transfer()), message.aborted().attempt());
       break;
     case Message::kOpen:
-      core_.events().on_open(FromProto(message.open().transfer()), message.open().attempt(), link->peer);
+      OnOpen(link, message.open());
       break;
     default:
       link->stream->Finish(absl::InvalidArgumentError(
@@ -121,8 +121,14 @@ absl::Status GrpcKvReceiver::OnHello(const std::shared_ptr<LinkState>& link, con
   return absl::OkStatus();
 }
 
+void GrpcKvReceiver::OnOpen(const std::shared_ptr<LinkState>& link, const internal::KvOpen& open) {
+  const TransferId transfer = FromProto(open.transfer());
+  const absl::Status status = core_.OnOpen(link->admissions, link->peer, transfer, open.attempt(), WriteToken(open.write_token()));
+  if (!status.ok()) Deny(link->peer, transfer, open.attempt(), status);
+}
+
 void GrpcKvReceiver::OnFrame(const LinkState& link, const IncomingMessage::Frame& frame) {
-  const auto zone = core_.Find(frame.transfer, frame.attempt);
+  const auto zone = core_.Find(link.admissions, frame.transfer, frame.attempt);
   if (zone != nullptr) core_.OnFrameResult(link.peer, frame.transfer, zone->Write(frame.header, frame.payload));
 }
 

@@ -41,11 +41,13 @@ class GrpcKvReceiver final : public internal::KvPeer::WithRawCallbackMethod_Link
     std::shared_ptr<Stream> stream;
     bool greeted = false;  // Touched by the stream's reading thread only, as is `peer`.
     PeerId peer;
+    LinkAdmissions admissions;
   };
 
   void OnBytes(const std::shared_ptr<LinkState>& link, grpc::ByteBuffer* bytes);
   void OnMessage(const std::shared_ptr<LinkState>& link, const internal::KvLinkRequest& message);
   absl::Status OnHello(const std::shared_ptr<LinkState>& link, const internal::KvHello& hello);
+  void OnOpen(const std::shared_ptr<LinkState>& link, const internal::KvOpen& open);
   void OnFrame(const LinkState& link, const IncomingMessage::Frame& frame);
   void OnLinkDone(const std::shared_ptr<LinkState>& link);
   void Reply(const PeerId& peer, const internal::KvLinkReply& reply);

@@ -131,10 +131,12 @@ absl::Status InprocKvLink::Broken() const {
   return absl::UnavailableError(absl::StrCat("KV link to ", address_, " broke: the receiver has stopped"));
 }
 
-absl::Status InprocKvLink::SendOpen(const TransferId& transfer, int attempt) {
+absl::Status InprocKvLink::SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) {
   CallGate::Pass pass(&endpoint_->gate);
   if (!pass) return Broken();
-  endpoint_->receiver->core_.events().on_open(transfer, attempt, self_);
+  InprocKvReceiver& receiver = *endpoint_->receiver;
+  const absl::Status status = receiver.core_.OnOpen(admissions_, self_, transfer, attempt, token);
+  if (!status.ok()) receiver.Deny(self_, transfer, attempt, status);
   return absl::OkStatus();
 }
 
@@ -143,7 +145,7 @@ absl::Status InprocKvLink::SendFrame(const OutgoingFrame& frame, const Interrupt
   CallGate::Pass pass(&endpoint_->gate);
   if (!pass) return Broken();
   const ReceiverCore& core = endpoint_->receiver->core_;
-  if (const auto zone = core.Find(frame.transfer, frame.attempt); zone != nullptr) {
+  if (const auto zone = core.Find(admissions_, frame.transfer, frame.attempt); zone != nullptr) {
     core.OnFrameResult(self_, frame.transfer, zone->Write(frame.header, frame.payload));
   }
   return absl::OkStatus();
@@ -154,13 +156,13 @@ absl::Status InprocKvLink::SendManifest(const TransferId& transfer, int attempt,
   BATON_RETURN_IF_ERROR(interrupted());
   CallGate::Pass pass(&endpoint_->gate);
   if (!pass) return Broken();
-  endpoint_->receiver->core_.OnManifest(self_, transfer, attempt, manifest, /*in_order=*/true);
+  endpoint_->receiver->core_.OnManifest(admissions_, self_, transfer, attempt, manifest, /*in_order=*/true);
   return absl::OkStatus();
 }
 
 void InprocKvLink::SendAborted(const TransferId& transfer, int attempt) {
   if (CallGate::Pass pass(&endpoint_->gate); pass) {
-    endpoint_->receiver->core_.events().on_aborted(transfer, attempt, self_);
+    endpoint_->receiver->core_.OnAborted(admissions_, self_, transfer, attempt);
   }
 }
 

@@ -61,7 +61,7 @@ class InprocKvLink final : public KvLink {
   TransportKind kind() const override { return TransportKind::kInproc; }
   absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override;
   bool alive() const override;
-  absl::Status SendOpen(const TransferId& transfer, int attempt) override;
+  absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) override;
   absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
   absl::Status Flush(const Interrupted&) override { return absl::OkStatus(); }
   absl::Status SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,
@@ -77,6 +77,7 @@ class InprocKvLink final : public KvLink {
   const std::shared_ptr<InprocKvReceiver::Writer> writer_;
   std::shared_ptr<InprocKvReceiver::Endpoint> endpoint_;  // Null before Open and after Close.
   PeerId self_;
+  LinkAdmissions admissions_;
 };
 
 }  // namespace baton

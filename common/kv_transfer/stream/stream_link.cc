@@ -133,9 +133,10 @@ absl::StatusOr<StreamHello> StreamLink::ReadWelcome(size_t connection, Monotonic
 
 // ---- Sending.
 
-absl::Status StreamLink::SendOpen(const TransferId& transfer, int attempt) {
+absl::Status StreamLink::SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) {
   if (!alive()) return Broken("the receiver closed it");
-  connections_[0]->out.Append(EncodeMessage(MessageType::kOpen, transfer, attempt));
+  const std::span<const uint8_t> body(reinterpret_cast<const uint8_t*>(token.bytes().data()), token.bytes().size());
+  connections_[0]->out.Append(EncodeMessage(MessageType::kOpen, transfer, attempt, body));
   return SendSome().status();
 }
 

@@ -41,7 +41,7 @@ class StreamLink final : public KvLink {
   TransportKind kind() const override { return options_.kind; }
   absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override;
   bool alive() const override { return open_.load() && !broken_.load(); }
-  absl::Status SendOpen(const TransferId& transfer, int attempt) override;
+  absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) override;
   absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
   absl::Status Flush(const Interrupted& interrupted) override;
   absl::Status SendManifest(const TransferId& transfer, int attempt, const Manifest& manifest,

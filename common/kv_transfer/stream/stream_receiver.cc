@@ -143,10 +143,15 @@ void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
   }
   if (status.ok()) {
     SocketSource source(connection->socket.get(), connection->wake.get(), options_.hello_timeout);
-    StreamSession session(&core_, &source, {options_.share_pool, options_.open_payloads}, [&](const StreamHello& hello) {
+    const auto on_hello = [&](const StreamHello& hello) -> absl::StatusOr<std::shared_ptr<LinkAdmissions>> {
       source.Greeted();
-      return OnHello(connection, hello);
-    });
+      BATON_RETURN_IF_ERROR(OnHello(connection, hello));
+      return connection->admissions;
+    };
+    const auto deny = [&](const TransferId& transfer, int attempt, const absl::Status& why) {
+      Deny(connection->peer, transfer, attempt, why);
+    };
+    StreamSession session(&core_, &source, {options_.share_pool, options_.open_payloads}, on_hello, deny);
     status = session.Run();
   }
   SetEvent(connection->read_out);
@@ -175,6 +180,7 @@ absl::Status StreamReceiver::OnHello(const std::shared_ptr<Connection>& connecti
     connection->greeted = true;
     return Welcome(*connection, hello);
   }
+  connection->admissions = std::make_shared<LinkAdmissions>();
   std::vector<std::shared_ptr<Connection>> older_ones;
   bool replaced;
   {
@@ -209,6 +215,7 @@ absl::Status StreamReceiver::Join(const std::shared_ptr<Connection>& connection,
   if (it == links_.end() || it->second.number != hello.link) {
     return absl::FailedPreconditionError("KV link: a connection of a link that is not open");
   }
+  connection->admissions = it->second.connections.front()->admissions;
   it->second.connections.push_back(connection);
   return absl::OkStatus();
 }

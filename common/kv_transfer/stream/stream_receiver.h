@@ -60,6 +60,7 @@ class StreamReceiver final : public KvReceiver {
     bool greeted = false;
     PeerId peer;
     uint64_t link = 0;
+    std::shared_ptr<LinkAdmissions> admissions;  // The link's.
   };
   struct Link {
     uint64_t number = 0;

@@ -2,6 +2,7 @@
 #include "common/kv_transfer/stream/stream_session.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,9 +15,8 @@ constexpr size_t kReadAhead = 4096;  // Headers are small: several come with one
 
 }  // namespace
 
-StreamSession::StreamSession(const ReceiverCore* core, ByteSource* source, StreamSessionOptions options,
-                             std::function<absl::Status(const StreamHello&)> on_hello)
-    : core_(core), source_(source), options_(std::move(options)), on_hello_(std::move(on_hello)), ahead_(kReadAhead) {}
+StreamSession::StreamSession(const ReceiverCore* core, ByteSource* source, StreamSessionOptions options, OnHelloFn on_hello, DenyFn deny)
+    : core_(core), source_(source), options_(std::move(options)), on_hello_(std::move(on_hello)), deny_(std::move(deny)), ahead_(kReadAhead) {}
 
 absl::Status StreamSession::Run() {
   const absl::Status status = ReadMessages();
@@ -56,10 +56,10 @@ absl::Status StreamSession::Handle(const MessageHeader& header) {
     case MessageType::kHello:
       return OnHello(body_);
     case MessageType::kOpen:
-      core_->events().on_open(header.transfer, header.attempt, peer_);
+      OnOpen(header);
       return absl::OkStatus();
     case MessageType::kAborted:
-      core_->events().on_aborted(header.transfer, header.attempt, peer_);
+      core_->OnAborted(*admissions_, peer_, header.transfer, header.attempt);
       return absl::OkStatus();
     case MessageType::kInvite:
       return OnInvite();
@@ -67,7 +67,7 @@ absl::Status StreamSession::Handle(const MessageHeader& header) {
       return OnBatch();
     case MessageType::kManifest: {
       BATON_ASSIGN_OR_RETURN(const Manifest manifest, DecodeManifest(body_));
-      core_->OnManifest(peer_, header.transfer, header.attempt, manifest, in_order_);
+      core_->OnManifest(*admissions_, peer_, header.transfer, header.attempt, manifest, in_order_);
       return absl::OkStatus();
     }
     default:
@@ -79,16 +79,22 @@ absl::Status StreamSession::Handle(const MessageHeader& header) {
 absl::Status StreamSession::OnHello(std::span<const uint8_t> body) {
   if (greeted_) return absl::InvalidArgumentError("KV link: a second Hello");
   BATON_ASSIGN_OR_RETURN(const StreamHello hello, DecodeHello(core_->kind(), body));
-  BATON_RETURN_IF_ERROR(on_hello_(hello));
+  BATON_ASSIGN_OR_RETURN(admissions_, on_hello_(hello));
   peer_ = hello.hello.self;
   in_order_ = hello.num_connections == 1;
   greeted_ = true;
   return absl::OkStatus();
 }
 
+void StreamSession::OnOpen(const MessageHeader& header) {
+  const WriteToken token(std::string(body_.begin(), body_.end()));
+  const absl::Status status = core_->OnOpen(*admissions_, peer_, header.transfer, header.attempt, token);
+  if (!status.ok()) deny_(header.transfer, header.attempt, status);
+}
+
 absl::Status StreamSession::OnPlacedFrame(const MessageHeader& header) {
   if (!options_.may_place || header.body_bytes != 0) return absl::InvalidArgumentError("KV link: a placed frame where none can be");
-  if (const auto zone = core_->Find(header.transfer, header.attempt); zone != nullptr) {
+  if (const auto zone = core_->Find(*admissions_, header.transfer, header.attempt); zone != nullptr) {
     core_->OnFrameResult(peer_, header.transfer, zone->Accept(header.frame));
   }
   return absl::OkStatus();
@@ -113,14 +119,14 @@ absl::Status StreamSession::OnBatch() {
   for (const BatchedFrame& batched : frames) {
     const std::span<const uint8_t> payload = payloads.first(batched.payload_bytes);
     payloads = payloads.subspan(batched.payload_bytes);
-    const auto zone = core_->Find(batched.transfer, batched.attempt);
+    const auto zone = core_->Find(*admissions_, batched.transfer, batched.attempt);
     if (zone != nullptr) core_->OnFrameResult(peer_, batched.transfer, zone->Write(batched.frame, payload));
   }
   return absl::OkStatus();
 }
 
 absl::Status StreamSession::OnFrame(const MessageHeader& header) {
-  const auto zone = core_->Find(header.transfer, header.attempt);
+  const auto zone = core_->Find(*admissions_, header.transfer, header.attempt);
   if (zone == nullptr) return Drop(header.body_bytes);
   auto arrival = zone->Receive(header.frame, header.body_bytes);
   if (!arrival.ok()) {

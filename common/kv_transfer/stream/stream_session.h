@@ -41,9 +41,10 @@ struct StreamSessionOptions {
 // say. Frames go straight from the source into their blocks. One thread.
 class StreamSession {
  public:
-  // `on_hello` answers the peer, or says why not.
-  StreamSession(const ReceiverCore* core, ByteSource* source, StreamSessionOptions options,
-                std::function<absl::Status(const StreamHello&)> on_hello);
+  // `on_hello` answers the peer, or says why not; its result is the link's, of all its connections. `deny` tells the peer.
+  using OnHelloFn = std::function<absl::StatusOr<std::shared_ptr<LinkAdmissions>>(const StreamHello&)>;
+  using DenyFn = std::function<void(const TransferId&, int attempt, const absl::Status&)>;
+  StreamSession(const ReceiverCore* core, ByteSource* source, StreamSessionOptions options, OnHelloFn on_hello, DenyFn deny);
 
   // Until the end: OK when the peer closed between two messages. Nothing that did not verify has been obeyed.
   absl::Status Run();
@@ -52,6 +53,7 @@ class StreamSession {
   absl::Status ReadMessages();
   absl::Status Handle(const MessageHeader& header);
   absl::Status OnHello(std::span<const uint8_t> body);
+  void OnOpen(const MessageHeader& header);
   absl::Status OnFrame(const MessageHeader& header);
   absl::Status OnPlacedFrame(const MessageHeader& header);
   absl::Status OnInvite();
@@ -67,10 +69,12 @@ class StreamSession {
   const ReceiverCore* const core_;
   ByteSource* const source_;
   const StreamSessionOptions options_;
-  const std::function<absl::Status(const StreamHello&)> on_hello_;
+  const OnHelloFn on_hello_;
+  const DenyFn deny_;
   bool greeted_ = false;
   bool in_order_ = true;  // One connection: what was sent before a manifest has arrived before it.
   PeerId peer_;
+  std::shared_ptr<LinkAdmissions> admissions_;  // From Hello on.
   std::vector<uint8_t> ahead_;  // Read with the message before; [ahead_begin_, ahead_end_) is still to be used.
   size_t ahead_begin_ = 0, ahead_end_ = 0;
   std::vector<uint8_t> body_;

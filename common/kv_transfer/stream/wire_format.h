@@ -25,7 +25,7 @@ namespace baton {
 enum class MessageType : uint8_t {
   // Writer to receiver, as proto/baton/internal/kv.proto has them.
   kHello = 1,
-  kOpen = 2,
+  kOpen = 2,         // Body: the write token, or nothing.
   kFrame = 3,        // Body: the payload.
   kPlacedFrame = 4,  // The payload lies in the receiver's pool; its checksum is in the header, the body is empty.
   kManifest = 5,

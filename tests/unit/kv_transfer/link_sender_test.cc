@@ -39,7 +39,7 @@ class ScriptedLink final : public KvLink {
     return LinkHello{{"d-1", 7, kind_}, {"model", layout_.fingerprint(), ""}};
   }
   bool alive() const override { return !script_->broken; }
-  absl::Status SendOpen(const TransferId&, int) override { return ++script_->num_opens, absl::OkStatus(); }
+  absl::Status SendOpen(const TransferId&, int, const WriteToken&) override { return ++script_->num_opens, absl::OkStatus(); }
   absl::Status SendFrame(const OutgoingFrame&, const Interrupted&) override { return State(); }
   absl::Status Flush(const Interrupted&) override { return State(); }
   absl::Status SendManifest(const TransferId&, int, const Manifest&, const Interrupted&) override { return State(); }
