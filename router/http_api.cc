@@ -77,7 +77,14 @@ void HttpApi::Handle(HttpRequest request, std::shared_ptr<HttpResponseWriter> wr
   const std::optional<std::string> given = request.Header(kRequestIdHeader);
   const absl::Status id_status = given && !given->empty() ? CheckRequestId(kRequestIdHeader, *given) : absl::OkStatus();
   const std::string request_id = given && !given->empty() && id_status.ok() ? *given : NewRequestId();
-  const HttpHeaders headers = {{kRequestIdHeader, request_id}};
+  HttpHeaders headers = core_->options.cors.HeadersFor(request);
+  headers.emplace_back(kRequestIdHeader, request_id);
+  if (core_->options.cors.IsPreflight(request)) {
+    absl::StatusOr<HttpHeaders> allowed = core_->options.cors.AnswerPreflight(request);
+    if (!allowed.ok()) return SendError(*writer, allowed.status(), headers);
+    writer->Send(200, "text/plain", "", *allowed);
+    return;
+  }
   const absl::StatusOr<std::shared_ptr<KeyAccount>> key = FindKey(request);
   if (!key.ok()) {
     core_->metrics.CountFinished(CodeName(key.status().code()));

@@ -28,6 +28,7 @@ ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the OpenAI-compatib
 ABSL_FLAG(std::string, api_keys, "", "File of the keys that clients and workers need, a line each: NAME KEY [client|worker|admin] [LIMIT=VALUE ...]. "
           "Read again when it changes.");
 ABSL_FLAG(bool, insecure, false, "Serve other machines without asking anybody for a key or a certificate.");
+ABSL_FLAG(std::string, allowed_origins, "", "Web pages that may read answers of --http (CORS): origins like https://chat.example.org, with commas between, or *; empty: none.");
 ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; empty: none.");
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(absl::Duration, sse_keepalive, absl::Seconds(15), "A stream of events that is silent for so long gets a comment; 0: never.");
@@ -60,7 +61,7 @@ const baton::ConfigSpec& Spec() {
       .program = "baton_router",
       .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
       .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000 --api-keys keys\n",
-      .groups = {{"Addresses", {"grpc", "http", "registry", "api_keys", "insecure", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
+      .groups = {{"Addresses", {"grpc", "http", "registry", "api_keys", "insecure", "allowed_origins", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
                  {"TLS", baton::RouterTlsFlags()},
                  {"Model", {"model", "served_model_name", "template_processes"}},
                  {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
@@ -154,6 +155,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   if (const std::string keys = absl::GetFlag(FLAGS_api_keys); !keys.empty()) {
     BATON_ASSIGN_OR_RETURN(options.core.api_keys, baton::ApiKeys::Load(keys));
   }
+  BATON_ASSIGN_OR_RETURN(options.core.cors, baton::Cors::Parse(absl::GetFlag(FLAGS_allowed_origins)));
   options.core.vllm_metrics = absl::GetFlag(FLAGS_vllm_metrics);
   BATON_ASSIGN_OR_RETURN(options.core.trace, baton::TracerOptionsFromFlags("baton-router"));
   options.core.policy = absl::GetFlag(FLAGS_policy);

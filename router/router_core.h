@@ -19,6 +19,7 @@
 #include "common/trace/tracer.h"
 #include "router/admission.h"
 #include "router/api_keys.h"
+#include "router/cors.h"
 #include "router/dispatcher.h"
 #include "router/landed_prompts.h"
 #include "router/preparation_pool.h"
@@ -44,6 +45,7 @@ struct RouterCoreOptions {
   size_t max_request_bytes = 64 << 20;  // Of one client's request, in both APIs. What workers send has its own bounds.
   PreparationOptions preparation;
   absl::Duration sse_keepalive = absl::Seconds(15);  // See HttpGeneration; 0: never.
+  Cors cors;
   std::shared_ptr<ApiKeys> api_keys;  // Null: nobody is asked for one.
   std::shared_ptr<const RpcTls> cluster_tls;  // Of calls to workers, and where they register; null: in the clear.
   bool vllm_metrics = false;  // vLLM's names at /metrics as well.
