@@ -14,6 +14,12 @@
 
 namespace baton {
 
+namespace {
+
+constexpr size_t kMaxEarly = 8;  // A router says hardly more before it has heard of a landing.
+
+}  // namespace
+
 using Kind = DecodeHandoff::Action::Kind;
 
 DecodeCall::Stream* DecodeCall::Open() {
@@ -42,9 +48,16 @@ void DecodeCall::OnMessage(internal::DecodeRequest&& request) {
   if (!spec.ok()) return Refuse(spec.status());
   auto start = std::make_shared<internal::DecodeStart>(std::move(*request.mutable_start()));
   auto shared_spec = std::make_shared<SequenceSpec>(*std::move(spec));
-  const bool posted = runtime_->engine()->TryPost([self, start, shared_spec](EngineCore& core) {
-    self->Start(core, *start, std::move(*shared_spec));
+  service_->grammars_.Get(start->format(), [self, start, shared_spec](absl::StatusOr<std::shared_ptr<Grammar>> grammar) {
+    if (!grammar.ok()) return self->Refuse(grammar.status());
+    shared_spec->sampling.grammar = *std::move(grammar);
+    self->PostStart(start, shared_spec);
   });
+}
+
+void DecodeCall::PostStart(std::shared_ptr<internal::DecodeStart> start, std::shared_ptr<SequenceSpec> spec) {
+  auto self = shared_from_this();
+  const bool posted = runtime_->engine()->TryPost([self, start, spec](EngineCore& core) { self->Start(core, *start, std::move(*spec)); });
   if (!posted) Refuse(absl::ResourceExhaustedError(absl::StrCat(runtime_->id(), ": the engine's inbox is full")));
 }
 
@@ -78,10 +91,15 @@ void DecodeCall::Start(EngineCore& core, const internal::DecodeStart& start, Seq
   cached_tokens_.assign(start.tokens().begin(), start.tokens().begin() + landing_.num_cached_tokens);
   service_->calls_[transfer_] = shared_from_this();
   Execute(core, handoff_.Start(landing_.complete(), start.prefill_locally()));
+  for (const internal::DecodeRequest& request : std::exchange(early_, {})) Handle(core, request);
 }
 
 void DecodeCall::Handle(EngineCore& core, const internal::DecodeRequest& request) {
-  if (over_ || id_ == 0) return;
+  if (over_) return;
+  if (id_ == 0) {
+    if (early_.size() < kMaxEarly) early_.push_back(request);
+    return;
+  }
   using Message = internal::DecodeRequest;
   switch (request.message_case()) {
     case Message::kAttempt: {

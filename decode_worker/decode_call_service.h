@@ -41,6 +41,8 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   // gRPC threads.
   void OnMessage(internal::DecodeRequest&& request);
   void Refuse(const absl::Status& status);
+  // With its grammar; on the thread that compiled it.
+  void PostStart(std::shared_ptr<internal::DecodeStart> start, std::shared_ptr<SequenceSpec> spec);
 
   // Engine thread.
   void Start(EngineCore& core, const internal::DecodeStart& start, SequenceSpec spec);
@@ -77,6 +79,7 @@ class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
   // Engine thread only.
   DecodeHandoff handoff_;
   SequenceId id_ = 0;
+  std::vector<internal::DecodeRequest> early_;  // Came while the format of Start was being compiled.
   TransferId transfer_;
   std::string request_id_;
   Landing landing_;

@@ -60,7 +60,6 @@ absl::StatusOr<SequenceSpec> DecodeService::MakeSpec(const internal::DecodeStart
   spec.num_prompt_tokens = start.num_prompt_tokens();
   spec.sampling = SamplingFromProto(start.sampling());
   BATON_RETURN_IF_ERROR(spec.sampling.Validate(runtime_->model().config().vocab_size));
-  BATON_ASSIGN_OR_RETURN(spec.sampling.grammar, grammars_.Get(start.format()));
   spec.cache_key = {runtime_->model().fingerprint(), "", start.cache_salt()};
   spec.priority = std::clamp(start.priority(), -kMaxPriority, kMaxPriority);
   spec.num_choices = std::max(1, start.num_choices());

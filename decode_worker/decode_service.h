@@ -38,6 +38,7 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   absl::Status StartReceivers(const std::string& address);
   // Closes them, and those to prefill workers; after the server, before the engine stops.
   void StopReceivers() {
+    grammars_.Stop();
     links_.Stop();
     receivers_.Stop();
   }
@@ -53,9 +54,9 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
 
  private:
   friend class DecodeCall;
-  // What a Start asks for. Any thread but the engine's: a grammar may have to be compiled.
+  // What a Start asks for, but for its format. Any thread.
   //   UNAVAILABLE       this worker drains.
-  //   INVALID_ARGUMENT  a field that is wrong, a format that cannot be kept to; and codes of WorkerRuntime::CheckTokens.
+  //   INVALID_ARGUMENT  a field that is wrong; and codes of WorkerRuntime::CheckTokens.
   absl::StatusOr<SequenceSpec> MakeSpec(const internal::DecodeStart& start);
   KvReceiverEvents ReceiverEvents();
   // Engine thread: what `event` does to the call of this transfer, if there is one.

@@ -8,9 +8,21 @@
 #include "router/status_details.h"
 
 namespace baton {
+namespace {
+
+constexpr size_t kIndexed = 16;
+
+}  // namespace
 
 const Json* JsonFields::Find(absl::string_view name) {
   known_.emplace(name);
+  if (object_.is_object() && object_.size() > kIndexed) {
+    if (index_.empty()) {
+      for (const auto& [key, value] : object_.get_ref<const Json::object_t&>()) index_.try_emplace(key, &value);
+    }
+    const auto found = index_.find(name);
+    return found == index_.end() || found->second->is_null() ? nullptr : found->second;
+  }
   auto it = object_.find(std::string(name));
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
@@ -34,6 +35,8 @@ class JsonFields {
 
  private:
   const Json& object_;
+  // Of an object with many members, made at the first question: Json's own look-up tries one after the other.
+  absl::flat_hash_map<absl::string_view, const Json*> index_;
   std::set<std::string> known_;
 };
 

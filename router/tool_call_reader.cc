@@ -2,6 +2,7 @@
 #include "router/tool_call_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -106,7 +107,9 @@ bool ToolCallReader::Advance(Result* result) {
       return true;
     }
     case Part::kWhole:
-      return false;
+      if (whole_.Push(absl::string_view(held_).substr(std::exchange(scanned_, held_.size())))) return false;
+      part_ = Part::kText;
+      return true;
   }
   return false;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "router/call_scanner.h"
 
 namespace baton {
 
@@ -31,12 +32,14 @@ struct ToolUse {
 // Finds calls in a choice's text as it comes. One thread.
 //
 // kAuto: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` anywhere (Hermes, Qwen), or an answer that is nothing but
-// such an object (Llama: "parameters") or a list of them. Calls of unknown tools, or that are no JSON, stay text; without the
+// such an object (Llama: "parameters") or a list of them; what cannot become one any more comes as text at once. Calls of unknown tools, or that are no JSON, stay text; without the
 // tags so does an object with any other members than those of a call, for they would be lost.
 // kRequired: every object of the list. kNamed: not needed.
 class ToolCallReader {
  public:
   explicit ToolCallReader(const ToolUse& use) : use_(use) {}
+  // Not by itself: a scanner that has begun looks at the names of the original.
+  ToolCallReader(const ToolCallReader& other) : use_(other.use_) {}
 
   struct Result {
     std::string content;
@@ -59,6 +62,8 @@ class ToolCallReader {
   const ToolUse use_;
   Part part_ = Part::kStart;
   std::string held_;    // Not certain yet.
+  CallScanner whole_{&use_.names};  // Of kWhole.
+  size_t scanned_ = 0;              // Of held_, by whole_.
   std::string blanks_;  // Before the tag: content only if it is no call.
   // Of a list: the object that is being read is held_.
   int depth_ = 0;

@@ -5,11 +5,15 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 
 namespace baton {
 namespace {
 
 using Op = Program::Op;
+
+constexpr size_t kMaxLookedAt = 512;
+constexpr int64_t kMaxLookWork = 2'000'000;
 
 void AppendNumber(uint32_t number, std::string* key) {
   key->append(reinterpret_cast<const char*>(&number), sizeof(number));
@@ -90,6 +94,7 @@ void Grammar::Close(std::vector<Stack>* open, State* state) {
     Expand(stack, open, state);
     if (program_.states[stack.back().state].num_edges > 0) state->stacks.push_back(std::move(stack));
   }
+  state->crowded = !open->empty();
   open->clear();
   std::ranges::sort(state->stacks);
 }
@@ -159,6 +164,7 @@ Grammar::StateRef Grammar::Live(const StateRef& state) {
   auto copy = std::make_shared<State>();
   copy->stacks = state->stacks;
   copy->accepting = state->accepting;
+  copy->crowded = state->crowded;
   return states_[Put(std::move(copy))];
 }
 
@@ -185,7 +191,7 @@ Grammar::State* Grammar::Next(State* from, uint8_t byte, State* scratch) {
   auto fresh = room ? std::make_shared<State>() : nullptr;
   State* const state = room ? fresh.get() : scratch;
   state->stacks.clear();
-  state->accepting = false;
+  state->accepting = state->crowded = false;
   Close(&open, state);
   if (!room) {
     scratch->next.fill(kUnknown);
@@ -209,6 +215,7 @@ Grammar::StateRef Grammar::Advance(const StateRef& from, absl::string_view bytes
   auto copy = std::make_shared<State>();
   copy->stacks = state->stacks;
   copy->accepting = state->accepting;
+  copy->crowded = state->crowded;
   return copy;
 }
 
@@ -237,6 +244,7 @@ std::shared_ptr<TokenMask> Grammar::Walk(State* from) {
 std::shared_ptr<const TokenMask> Grammar::Mask(const StateRef& from) {
   const StateRef state = Live(from);
   work_left_ = std::min(kMaxWork, std::max<int64_t>(0, work_left_) + kWorkPerMask);
+  if (state->crowded) return nullptr;
   if (state->mask != nullptr) return state->mask;
   std::string key = MaskKeyOf(*state);
   const bool first = first_token_loses_spaces_ && KeyOf(*state) == start_key_;
@@ -252,6 +260,41 @@ std::shared_ptr<const TokenMask> Grammar::Mask(const StateRef& from) {
   }
   masks_.emplace(std::move(key), mask);
   return state->mask = mask;
+}
+
+// ---- Before it is used.
+
+std::vector<uint8_t> Grammar::Branches(const State& state) const {
+  std::array<bool, 257> begins = {};
+  for (const Stack& stack : state.stacks) {
+    const Program::State& top = program_.states[stack.back().state];
+    for (uint32_t e = 0; e < top.num_edges; ++e) {
+      begins[program_.edges[top.first_edge + e].low] = true;
+      begins[program_.edges[top.first_edge + e].high + size_t{1}] = true;
+    }
+  }
+  std::vector<uint8_t> branches;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (begins[static_cast<size_t>(byte)]) branches.push_back(static_cast<uint8_t>(byte));
+  }
+  return branches;
+}
+
+absl::Status Grammar::CheckAlternatives(const Program& program) {
+  // Few programs have many alternatives anywhere; the others need no look at their texts.
+  const auto crowded = [](const Program::State& state) { return state.num_jumps > kMaxStacks / 8; };
+  if (std::ranges::none_of(program.states, crowded)) return absl::OkStatus();
+  Grammar grammar(program, std::make_shared<TokenTrie>(std::vector<absl::string_view>{}));
+  StateRef start = grammar.Start();
+  // In the order in which they are found: they are numbered so.
+  for (size_t i = 0; start != nullptr && i < grammar.states_.size() && i < kMaxLookedAt && grammar.work_left_ > -kMaxLookWork; ++i) {
+    const StateRef state = grammar.states_[i];
+    if (state->crowded) {
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxStacks, " alternatives begin alike, and have to be followed at once"));
+    }
+    for (const uint8_t byte : grammar.Branches(*state)) grammar.Next(state.get(), byte, &grammar.scratch_[0]);
+  }
+  return absl::OkStatus();
 }
 
 // ---- One choice.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/grammar/program.h"
 #include "common/grammar/token_trie.h"
@@ -39,7 +40,7 @@ class Grammar {
   // A state has about 1.2 KiB and its stacks, a mask a bit per token.
   static constexpr size_t kMaxStates = 4096;
   static constexpr size_t kMaxMasks = 256;
-  // Of what a text may be in the middle of, at one place. What is beyond is forbidden: fewer texts, never a wrong one.
+  // Of what a text may be in the middle of, at one place. No mask is made where there are more: CheckAlternatives says so before.
   static constexpr size_t kMaxStacks = 512;
   // Masks are made between two tokens of everybody's answers. Of one mask, and of all beyond what each mask brings along:
   // a unit is a stack that was looked at, some 0.1 us. Most masks take some thousands.
@@ -56,6 +57,7 @@ class Grammar {
   struct State : std::enable_shared_from_this<State> {
     std::vector<Stack> stacks;  // In order; each stands where bytes may come.
     bool accepting = false;     // The text may end here.
+    bool crowded = false;       // There are more stacks than kMaxStacks: these are not all.
     uint64_t generation = 0;    // Of the table that `next` points into.
     std::array<uint32_t, 256> next;
     std::shared_ptr<const TokenMask> mask;
@@ -71,8 +73,12 @@ class Grammar {
   // After `bytes`. Null: no text goes on so.
   StateRef Advance(const StateRef& from, absl::string_view bytes);
   // The tokens whose bytes lead from `from` into a state. Without those that end an answer. Null: it takes more work than is
-  // left (kMaxWork); later there is some again.
+  // left (kMaxWork), of which there is some again later; or `from` is crowded.
   std::shared_ptr<const TokenMask> Mask(const StateRef& from);
+
+  // Whether a text can get to a place of more than kMaxStacks alternatives that have not parted; looks at the first 512 states of texts.
+  //   INVALID_ARGUMENT  it can.
+  static absl::Status CheckAlternatives(const Program& program);
 
   const TokenTrie& tokens() const { return *tokens_; }
   size_t num_states() const { return states_.size(); }
@@ -81,6 +87,8 @@ class Grammar {
  private:
   static constexpr uint32_t kUnknown = 0xffffffff, kDead = 0xfffffffe;
 
+  // The first bytes of the runs of bytes that lead from a state to the same places.
+  std::vector<uint8_t> Branches(const State& state) const;
   StateRef Live(const StateRef& state);
   void MakeRoom();
   // `scratch` is used where there is no room for another state.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/grammar/grammar.h"
 #include "common/grammar/json_schema.h"
 #include "common/grammar/schema_merge.h"
 
@@ -87,6 +88,7 @@ absl::StatusOr<Program> SchemaCompiler::Compile() {
   if (!program.HasText()) {
     return SchemaError("#", absl::StrCat("nothing that is nested ", Program::kMaxDepth, " deep or less is valid under this schema"));
   }
+  if (const absl::Status status = Grammar::CheckAlternatives(program); !status.ok()) return SchemaError("#", status.message());
   return program;
 }
 

@@ -102,6 +102,38 @@ TEST_F(RouterOpenAiTest, WhatAResponseFormatAsksForIsContent) {
   }
 }
 
+// Text that begins like a call is not held back to its end, but to where it can be none.
+TEST(ToolCallReaderTest, WhatCannotBecomeACallAnyMoreComesAtOnce) {
+  const std::pair<const char*, const char*> answers[] = {
+      {R"({"a)", R"(": 1})"},                                // Another member. The quote behind its name tells.
+      {R"({"name": "no)", R"(pe", "arguments": {}})"},       // No tool begins so.
+      {R"({"name": "now", "arguments": )", R"([1]})"},       // Arguments are no list.
+      {R"({"name": "now", "arguments": {"x": "}"}})", R"( is it)"},
+      {R"({"name": )", R"(7})"},
+      {R"([)", R"(1, 2])"},
+      {R"([{"name": "now", "arguments": {}}, )", R"(7])"},
+      {R"({)", R"(})"},
+      {R"({"name" )", R"("now"})"},
+      {R"({"name": "now",)", R"(})"}};
+  for (const auto& [held, rest] : answers) {
+    ToolCallReader reader({.mode = ToolUse::Mode::kAuto, .names = {"now", "later"}, .name = ""});
+    EXPECT_EQ(reader.Push(held).content, "") << held;
+    EXPECT_EQ(reader.Push(rest).content, absl::StrCat(held, rest)) << held;
+    EXPECT_EQ(reader.Push(" and more").content, " and more") << held;
+    // As elsewhere in a text.
+    const ToolCallReader::Result marked = reader.Push(R"(<tool_call>{"name": "now"}</tool_call>)");
+    ASSERT_EQ(marked.calls.size(), 1u) << held;
+    EXPECT_EQ(marked.calls[0].name, "now");
+    EXPECT_TRUE(reader.Finish().calls.empty());
+  }
+  for (const std::string& call : {std::string(R"( {"name": "now", "arguments": {"x": "\"}{", "y": [1, {}]}} )"), std::string(R"({"type":"function","name":"later","parameters":"{}"})"),
+                                  std::string(R"([{"name": "now", "arguments": {}} , {"na\u006de": "later", "arguments": {}}])")}) {
+    ToolCallReader reader({.mode = ToolUse::Mode::kAuto, .names = {"now", "later"}, .name = ""});
+    for (const char c : call) EXPECT_EQ(reader.Push(std::string(1, c)).content, "") << call;
+    EXPECT_FALSE(reader.Finish().calls.empty()) << call;
+  }
+}
+
 TEST(ToolCallReaderTest, OnlyTheMembersOfACallAreACall) {
   for (const char* text : {R"({"name":"now","time":5})", R"({"name":"now"})", R"({"name":"now","arguments":{},"time":5})",
                            R"({"name":"now","arguments":{},"parameters":{}})", R"([{"name":"now","arguments":{}},{"name":"now","x":1}])",
