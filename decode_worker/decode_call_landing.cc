@@ -39,6 +39,7 @@ void DecodeCall::SendLanded(int attempt) {
   landed->set_local_prefill_ms(local_prefill_ms_);
   landed->set_prefill_numerics(stats_.numerics);
   landed->set_knows_formats(true);
+  landed->set_knows_prompt_logprobs(true);
   stream_->SendLast(std::move(event));
 }
 

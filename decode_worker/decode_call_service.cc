@@ -183,6 +183,12 @@ SequenceSink DecodeCall::MakeSink(EngineCore& core) {
   EngineCore* engine_core = &core;
   SequenceSink sink;
   sink.on_token = [self](const TokenEvent& token) { self->OnToken(token); };
+  sink.on_prompt_logprobs = [self](int first, const std::vector<SampledToken>& tokens) {
+    if (self->over_) return;
+    internal::DecodeEvent event;
+    *event.mutable_prompt_logprobs() = PromptLogprobsToProto(first, tokens);
+    self->stream_->SendLast(std::move(event));
+  };
   sink.on_prefilled = [self, engine_core](absl::Status status) {
     self->local_prefill_ms_ = ToMs(Clock::Real()->Now() - self->local_begin_);
     self->trace_.Prefilled(self->local_begin_, status);

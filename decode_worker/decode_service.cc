@@ -64,6 +64,7 @@ absl::StatusOr<SequenceSpec> DecodeService::MakeSpec(const internal::DecodeStart
   spec.priority = std::clamp(start.priority(), -kMaxPriority, kMaxPriority);
   spec.num_choices = std::max(1, start.num_choices());
   spec.first_choice = start.first_choice();
+  spec.prompt_logprobs = start.prompt_logprobs() - 1;
   return spec;
 }
 

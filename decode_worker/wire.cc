@@ -25,6 +25,22 @@ SamplingParams SamplingFromProto(const internal::SamplingSpec& proto) {
   return params;
 }
 
+internal::PromptLogprobs PromptLogprobsToProto(int first, const std::vector<SampledToken>& tokens) {
+  internal::PromptLogprobs proto;
+  proto.set_first(first);
+  for (const SampledToken& token : tokens) {
+    internal::ScoredToken* const scored = proto.add_tokens();
+    scored->set_token_id(token.token_id);
+    scored->set_logprob(token.logprob);
+    for (const TokenLogprob& entry : token.top) {
+      internal::TokenLogprobEntry* const top = scored->add_top();
+      top->set_token_id(entry.token_id);
+      top->set_logprob(entry.logprob);
+    }
+  }
+  return proto;
+}
+
 internal::GeneratedToken TokenToProto(const TokenEvent& token) {
   internal::GeneratedToken proto;
   proto.set_choice(token.choice);

@@ -10,6 +10,7 @@ namespace baton {
 // Between the wire's messages and the engine's types.
 SamplingParams SamplingFromProto(const internal::SamplingSpec& proto);
 internal::GeneratedToken TokenToProto(const TokenEvent& token);
+internal::PromptLogprobs PromptLogprobsToProto(int first, const std::vector<SampledToken>& tokens);
 
 }  // namespace baton
 

@@ -225,7 +225,7 @@ absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
   if (options_.disaggregate == Disaggregate::kNever) {
     route.reason = "never";
   } else if (!request.needs_prefill) {
-    route.reason = "nothing to prefill";
+    route.reason = request.local_reason.empty() ? "nothing to prefill" : request.local_reason;
   } else if (options_.disaggregate == Disaggregate::kAdaptive) {
     return TryAdaptive(request, *decode);
   } else if (const WorkerInfo* prefill = Choose(internal::PREFILL, request, &route.group)) {

@@ -41,6 +41,7 @@ struct RouteRequest {
   std::vector<WorkerRef> dislike;  // Not these while there are others.
   int64_t num_tokens = 0;     // To prefill: prompt and what was emitted before. Prefill workers have to hold them.
   int64_t total_tokens = 0;   // And what may still come: the decode worker has to hold them. 0: num_tokens.
+  std::string local_reason;   // Not empty: the decode worker computes the prompt, and why; needs_prefill is false then.
   bool needs_prefill = true;  // False: decode has nothing to wait for, whoever it is; no prefill worker's credit is asked for.
   std::shared_ptr<const PromptPrefixes> prefixes;  // For the policy; null: not known.
   WorkerRef cached_on;        // This decode worker may have all of the prompt: asked alone while no prefill worker is free.

@@ -27,6 +27,13 @@ class ChoiceText {
   // the choice is finished with these tokens, its finish_reason being set.
   bool Push(const std::vector<internal::GeneratedToken>& tokens, v1::ChoiceDelta* delta);
 
+  // It ends without any token, by its length.
+  bool FinishEmpty(v1::ChoiceDelta* delta) {
+    delta->set_index(index_);
+    Finish("length", delta);
+    return true;
+  }
+
   bool finished() const { return finished_; }
   // A stop string ended it, so that the worker does not know yet.
   bool stopped_by_text() const { return stopped_by_text_; }

@@ -84,6 +84,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void OpenDecode(Choice& choice, const FlowAction& action);
   void OnDecodeMessage(Choice& choice, int stream, internal::DecodeEvent event);
   void OpenPrefill(Choice& choice, const FlowAction& action);
+  // Of the prompt's tokens, in order and each once, whichever stream brings them.
+  void OnPromptLogprobs(const internal::PromptLogprobs& event);
+  // False: they are not all there, and the request has ended.
+  bool AddPromptLogprobs(v1::GenerateResponse* response, MonotonicTime now);
+  bool wants_prompt_logprobs() const { return request_.has_prompt_logprobs() && !first_token_seen_; }
   void SendToDecode(Choice& choice, const FlowAction& action);
   void SendToPrefill(Choice& choice, const FlowAction& action);
   void Emit(Choice& choice, FlowAction action, MonotonicTime now, FlowActions* actions);
@@ -110,6 +115,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   PhaseClock phases_;  // Until the flows have their own.
   PreparationQueue::Id preparing_ = 0;  // While the prompt waits to be prepared, or is.
   PreparedRequest prepared_;
+  std::vector<internal::ScoredToken> prompt_logprobs_;  // Of prompt tokens from the second on.
   std::vector<std::unique_ptr<Choice>> choices_;
   int open_choices_ = 0;
   bool running_ = false;

@@ -71,7 +71,12 @@ void Generation::Acquire(Choice& choice, uint64_t ticket) {
   choice.flow.FillRouteRequest(&request);
   request.total_tokens = static_cast<int64_t>(prepared_.tokens.size()) + prepared_.sampling.max_tokens();
   request.prefixes = prefixes_;
-  if (prompt_key_ && choice.flow.emitted().empty()) request.cached_on = core_->landed_prompts.Find(*prompt_key_);
+  if (wants_prompt_logprobs()) {
+    request.needs_prefill = false;
+    request.local_reason = "prompt log-probabilities";
+  } else if (prompt_key_ && choice.flow.emitted().empty()) {
+    request.cached_on = core_->landed_prompts.Find(*prompt_key_);
+  }
   auto self = shared_from_this();
   choice.tickets[ticket] = core_->dispatcher.Acquire(std::move(request), [self, &choice, ticket](absl::StatusOr<Route> route) {
     self->strand_.Post([self, &choice, ticket, route = std::move(route)]() mutable {
@@ -84,10 +89,16 @@ void Generation::Acquire(Choice& choice, uint64_t ticket) {
 }
 
 void Generation::OnDecodeMessage(Choice& choice, int stream, internal::DecodeEvent event) {
-  if (event.has_landed() && prepared_.format.has_value() && !event.landed().knows_formats()) {
+  if (event.has_prompt_logprobs()) return OnPromptLogprobs(event.prompt_logprobs());
+  const auto refuse = [&](const char* what) {
     internal::Error* const refused = event.mutable_refused();
     refused->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
-    refused->set_message(absl::StrCat("worker ", choice.flow.route().decode.id, " is of a version without response_format"));
+    refused->set_message(absl::StrCat("worker ", choice.flow.route().decode.id, " is of a version without ", what));
+  };
+  if (event.has_landed() && prepared_.format.has_value() && !event.landed().knows_formats()) {
+    refuse("response_format");
+  } else if (event.has_landed() && wants_prompt_logprobs() && !event.landed().knows_prompt_logprobs()) {
+    refuse("log-probabilities of prompts");
   }
   if (event.has_landed() && prompt_key_) core_->landed_prompts.Note(*prompt_key_, choice.flow.route().decode);
   Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
@@ -96,6 +107,39 @@ void Generation::OnDecodeMessage(Choice& choice, int stream, internal::DecodeEve
   // After its last message the worker is let go; the call's own end then follows.
   auto it = choice.decode.find(stream);
   if (it != choice.decode.end() && !choice.flow.decode_open(stream)) it->second->CloseSending();
+}
+
+void Generation::OnPromptLogprobs(const internal::PromptLogprobs& event) {
+  const int known = static_cast<int>(prompt_logprobs_.size()) + 1;
+  // A stream that was lost may have brought the first ones; a gap is found at the first token.
+  if (event.first() > known) return;
+  for (int i = known - event.first(); i < event.tokens_size(); ++i) prompt_logprobs_.push_back(event.tokens(i));
+}
+
+bool Generation::AddPromptLogprobs(v1::GenerateResponse* response, MonotonicTime now) {
+  const std::vector<int32_t>& tokens = prepared_.tokens;
+  bool right = prompt_logprobs_.size() + 1 == tokens.size();
+  for (size_t i = 0; right && i < prompt_logprobs_.size(); ++i) right = prompt_logprobs_[i].token_id() == tokens[i + 1];
+  if (!right) {
+    End(absl::InternalError(absl::StrCat("log-probabilities of ", prompt_logprobs_.size(), " prompt tokens came, not of ", tokens.size() - 1)), now);
+    return false;
+  }
+  const Tokenizer& tokenizer = *core_->model.tokenizer;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    v1::PositionLogprobs* const position = response->add_prompt_logprobs();
+    position->set_token_id(tokens[i]);
+    position->set_token_bytes(std::string(tokenizer.TokenBytes(tokens[i])));
+    if (i == 0) continue;
+    position->set_logprob(prompt_logprobs_[i - 1].logprob());
+    for (const internal::TokenLogprobEntry& entry : prompt_logprobs_[i - 1].top()) {
+      v1::TokenLogprob* const top = position->add_top();
+      top->set_token_id(entry.token_id());
+      top->set_logprob(entry.logprob());
+      top->set_token_bytes(std::string(tokenizer.TokenBytes(entry.token_id())));
+    }
+  }
+  prompt_logprobs_.clear();
+  return true;
 }
 
 void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
@@ -131,6 +175,7 @@ void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
   start->set_num_prompt_tokens(static_cast<int32_t>(prepared_.tokens.size()));
   *start->mutable_sampling() = prepared_.sampling;
   if (prepared_.format.has_value()) *start->mutable_format() = *prepared_.format;
+  if (wants_prompt_logprobs()) start->set_prompt_logprobs(request_.prompt_logprobs() + 1);
   start->set_model_fingerprint(choice.flow.route().group.model_fingerprint);
   start->set_cache_salt(request_.cache_salt());
   start->set_priority(request_.priority());
@@ -229,6 +274,7 @@ void Generation::Emit(Choice& choice, FlowAction action, MonotonicTime now, Flow
   if (ended_ || choice.text.finished()) return;
   RouterMetrics& metrics = core_->metrics;
   v1::GenerateResponse response = NewResponse();
+  if (wants_prompt_logprobs() && !AddPromptLogprobs(&response, now)) return;
   if (!std::exchange(first_token_seen_, true)) {
     metrics.time_to_first_token->Observe(absl::ToDoubleSeconds(now - arrived_));
     response.set_request_id(request_.request_id());
@@ -239,7 +285,8 @@ void Generation::Emit(Choice& choice, FlowAction action, MonotonicTime now, Flow
   choice.last_token = now;
   last_progress_ = now;
   const int before = choice.text.num_tokens();
-  const bool finished = choice.text.Push(action.tokens, response.add_deltas());
+  const bool no_tokens = request_.has_max_tokens() && request_.max_tokens() == 0;  // The worker was asked for one.
+  const bool finished = no_tokens ? choice.text.FinishEmpty(response.add_deltas()) : choice.text.Push(action.tokens, response.add_deltas());
   metrics.completion_tokens->Increment(static_cast<uint64_t>(choice.text.num_tokens() - before));
   if (key_use_ != nullptr) key_use_->account().TakeCompletion(choice.text.num_tokens() - before);
   sink_.on_response(std::move(response));

@@ -107,7 +107,10 @@ absl::Status ReadLogprobs(JsonFields& fields, bool chat, v1::GenerateRequest* re
 
 absl::Status ReadLimits(JsonFields& fields, bool chat, v1::GenerateRequest* request) {
   // Both names are understood; the newer one wins.
-  BATON_ASSIGN_OR_RETURN(std::optional<int64_t> max_tokens, fields.GetInt("max_tokens", 1, kInt64Max));
+  // The prompt's log-probabilities may be all that is wanted.
+  BATON_ASSIGN_OR_RETURN(const std::optional<bool> echo, chat ? std::optional<bool>() : fields.GetBool("echo"));
+  const bool scores = echo.value_or(false) && request->has_logprobs();
+  BATON_ASSIGN_OR_RETURN(std::optional<int64_t> max_tokens, fields.GetInt("max_tokens", scores ? 0 : 1, kInt64Max));
   if (chat) {
     BATON_ASSIGN_OR_RETURN(const std::optional<int64_t> newer, fields.GetInt("max_completion_tokens", 1, kInt64Max));
     if (newer) max_tokens = newer;
@@ -132,7 +135,7 @@ absl::Status ReadLimits(JsonFields& fields, bool chat, v1::GenerateRequest* requ
 // False, null and what is empty ask for nothing.
 absl::Status RefuseUnsupported(JsonFields& fields) {
   constexpr absl::string_view kFormat = "use response_format with a json_schema", kMessages = "write what is meant into the messages",
-                              kTools = "use tools and tool_choice", kLogprobs = "logprobs are of the answer alone";
+                              kTools = "use tools and tool_choice", kLogprobs = "use echo with logprobs of /v1/completions";
   static constexpr std::pair<const char*, absl::string_view> kFields[] = {
       {"guided_choice", kFormat},   {"guided_regex", kFormat},
       {"guided_grammar", kFormat},  {"structured_outputs", kFormat},
@@ -201,7 +204,6 @@ absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, 
   const Json* prompt = fields.Find("prompt");
   if (prompt == nullptr) return InvalidField("prompt", "is missing");
   BATON_ASSIGN_OR_RETURN(const std::optional<bool> echo, fields.GetBool("echo"));
-  if (echo.value_or(false) && common.has_logprobs()) return InvalidField("echo", "together with logprobs is not supported");
   BATON_ASSIGN_OR_RETURN(const std::optional<std::string> suffix, fields.GetString("suffix"));
   if (!suffix.value_or("").empty()) return InvalidField("suffix", "is not supported");
   if (!prompt->is_string() && !prompt->is_array()) {
@@ -219,6 +221,7 @@ absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, 
     if (batch && one.is_string() != strings) return InvalidField("prompt", "mixes strings with arrays");
     v1::GenerateRequest request = common;
     BATON_RETURN_IF_ERROR(SetPrompt(one, &request));
+    if (echo.value_or(false) && common.has_logprobs()) request.set_prompt_logprobs(common.logprobs());
     if (one.is_array() && one.empty()) return InvalidField("prompt", "is empty: at least one token is needed");
     parsed->echo_token_ids = echo.value_or(false) && !one.is_string();
     parsed->echo.push_back(echo.value_or(false) && one.is_string() ? one.get<std::string>() : "");

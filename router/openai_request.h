@@ -30,7 +30,7 @@ struct OpenAiRequest {
 
 // A null field is an absent one; unknown fields are counted and ignored.
 //   INVALID_ARGUMENT  malformed JSON, a field of the wrong type or value, or one asking for what is not built
-//                     (best_of, suffix, echo with logprobs); Param() is the field.
+//                     (best_of, suffix); Param() is the field.
 absl::StatusOr<OpenAiRequest> ParseOpenAiRequest(absl::string_view body, bool chat);
 
 

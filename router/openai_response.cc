@@ -26,6 +26,18 @@ size_t CountCharacters(absl::string_view utf8) {
   return static_cast<size_t>(std::ranges::count_if(utf8, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+// Lists of log-probabilities behind those that are there.
+void Append(Json more, Json* logprobs) {
+  if (more.is_null()) return;
+  if (logprobs->is_null()) {
+    *logprobs = std::move(more);
+    return;
+  }
+  for (auto& [key, values] : more.items()) {
+    for (Json& value : values) (*logprobs)[key].push_back(std::move(value));
+  }
+}
+
 std::string Event(const Json& json) { return absl::StrCat("data: ", DumpJson(json), "\n\n"); }
 
 Json ErrorJson(const absl::Status& status) {
@@ -82,7 +94,7 @@ std::string OpenAiResponse::Events(int prompt, const v1::GenerateResponse& respo
   std::string events;
   for (const v1::ChoiceDelta& delta : response.deltas()) {
     const int index = prompt * num_choices_ + delta.index();
-    events += chat_ ? ChatEvents(index, delta) : TextEvents(index, delta);
+    events += chat_ ? ChatEvents(index, delta) : TextEvents(index, delta, response.prompt_logprobs());
   }
   return events;
 }
@@ -105,16 +117,7 @@ void OpenAiResponse::Add(int prompt, const v1::GenerateResponse& response) {
   NoteUsage(response);
   for (const v1::ChoiceDelta& delta : response.deltas()) {
     Choice& choice = choices_[prompt * num_choices_ + delta.index()];
-    if (delta.logprobs_size() > 0) {
-      Json logprobs = chat_ ? ChatLogprobs(delta) : CompletionLogprobs(choice, delta);
-      if (choice.logprobs.is_null()) {
-        choice.logprobs = std::move(logprobs);
-      } else {
-        for (auto& [key, values] : logprobs.items()) {
-          for (Json& value : values) choice.logprobs[key].push_back(std::move(value));
-        }
-      }
-    }
+    Append(Logprobs(choice, delta, response.prompt_logprobs()), &choice.logprobs);
     ToolCallReader::Result read = ReadTools(choice, delta);
     choice.text += read.content;
     for (ToolCall& call : read.calls) {
@@ -164,16 +167,16 @@ Json OpenAiResponse::Chunk() const {
               {"model", model_}};
 }
 
-std::string OpenAiResponse::TextEvents(int index, const v1::ChoiceDelta& delta) {
+std::string OpenAiResponse::TextEvents(int index, const v1::ChoiceDelta& delta, const Positions& prompt) {
   Choice& choice = choices_[index];
   std::string text = delta.text();
   if (!std::exchange(choice.begun, true)) text = echo_[index / num_choices_] + text;
   const bool finish = !delta.finish_reason().empty();
-  if (text.empty() && delta.logprobs_size() == 0 && !return_token_ids_ && !finish) return "";
+  if (text.empty() && delta.logprobs_size() == 0 && prompt.empty() && !return_token_ids_ && !finish) return "";
   Json entry;
   entry["index"] = index;
   entry["text"] = std::move(text);
-  entry["logprobs"] = delta.logprobs_size() > 0 ? CompletionLogprobs(choice, delta) : Json();
+  entry["logprobs"] = Logprobs(choice, delta, prompt);
   entry["finish_reason"] = finish ? Json(delta.finish_reason()) : Json();
   if (return_token_ids_) entry["token_ids"] = std::vector<int32_t>(delta.token_ids().begin(), delta.token_ids().end());
   Json chunk = Chunk();
@@ -261,11 +264,26 @@ Json OpenAiResponse::ChatLogprobs(const v1::ChoiceDelta& delta) const {
   return Json{{"content", std::move(content)}};
 }
 
-Json OpenAiResponse::CompletionLogprobs(Choice& choice, const v1::ChoiceDelta& delta) const {
+Json OpenAiResponse::Logprobs(Choice& choice, const v1::ChoiceDelta& delta, const Positions& prompt) const {
+  Json logprobs;
+  if (!prompt.empty()) Append(CompletionLogprobs(choice, prompt, /*begins=*/true), &logprobs);
+  if (delta.logprobs_size() > 0) Append(chat_ ? ChatLogprobs(delta) : CompletionLogprobs(choice, delta.logprobs(), /*begins=*/false), &logprobs);
+  return logprobs;
+}
+
+Json OpenAiResponse::CompletionLogprobs(Choice& choice, const Positions& positions, bool begins) const {
   Json tokens = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
-  for (const v1::PositionLogprobs& position : delta.logprobs()) {
+  for (const v1::PositionLogprobs& position : positions) {
     const std::string text = TokenText(position.token_bytes());
     tokens.push_back(text);
+    offsets.push_back(choice.text_offset);
+    // As OpenAI's: in characters, not bytes. A part of a character stands where the character begins.
+    choice.text_offset += CountCharacters(choice.passed.Push(position.token_id()));
+    if (std::exchange(begins, false)) {
+      values.push_back(Json());
+      tops.push_back(Json());
+      continue;
+    }
     values.push_back(FiniteLogprob(position.logprob()));
     Json top = Json::object();
     for (const v1::TokenLogprob& other : position.top()) {
@@ -274,9 +292,6 @@ Json OpenAiResponse::CompletionLogprobs(Choice& choice, const v1::ChoiceDelta& d
       if (!top.contains(name)) top[name] = FiniteLogprob(other.logprob());
     }
     tops.push_back(std::move(top));
-    // As OpenAI's: in characters, not bytes. A part of a character stands where the character begins.
-    offsets.push_back(choice.text_offset);
-    choice.text_offset += CountCharacters(choice.passed.Push(position.token_id()));
   }
   return Json{{"text_offset", std::move(offsets)},
               {"token_logprobs", std::move(values)},

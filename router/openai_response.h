@@ -49,14 +49,19 @@ class OpenAiResponse {
   };
 
   Json Chunk() const;
-  std::string TextEvents(int index, const v1::ChoiceDelta& delta);
+  using Positions = google::protobuf::RepeatedPtrField<v1::PositionLogprobs>;
+  // `prompt`: log-probabilities of the prompt, where they come before the delta's.
+  std::string TextEvents(int index, const v1::ChoiceDelta& delta, const Positions& prompt);
   std::string ChatEvents(int index, const v1::ChoiceDelta& delta);
   // Splits what a chat's delta says into content and calls; a delta that finishes the choice brings the rest.
   ToolCallReader::Result ReadTools(Choice& choice, const v1::ChoiceDelta& delta) const;
   std::string FinishReason(const Choice& choice, const std::string& reason) const;
   Json CallJson(int index, size_t number, const ToolCall& call) const;
   Json ChatLogprobs(const v1::ChoiceDelta& delta) const;
-  Json CompletionLogprobs(Choice& choice, const v1::ChoiceDelta& delta) const;
+  // `begins`: the first of `positions` is the prompt's, which has none.
+  Json CompletionLogprobs(Choice& choice, const Positions& positions, bool begins) const;
+  // Null: there are none.
+  Json Logprobs(Choice& choice, const v1::ChoiceDelta& delta, const Positions& prompt) const;
   void NoteUsage(const v1::GenerateResponse& response);
   Json Usage() const;
   std::string TokenText(const std::string& bytes) const;

@@ -157,8 +157,9 @@ absl::Status FillSampling(const v1::GenerateRequest& request, const ServedModel&
                                                    " tokens exceed the model's context of ", longest, " tokens; at most ", left,
                                                    " fit"));
   }
+  // Where none is wanted one is computed all the same, and nobody sees it.
   const int64_t max_tokens =
-      request.has_max_tokens() ? request.max_tokens() : limits.ShortestFor(num_prompt_tokens) - num_prompt_tokens;
+      request.has_max_tokens() ? std::max<int64_t>(1, request.max_tokens()) : limits.ShortestFor(num_prompt_tokens) - num_prompt_tokens;
   spec->set_max_tokens(static_cast<int32_t>(max_tokens));
   if (request.min_tokens() > max_tokens) {
     return InvalidField("min_tokens", absl::StrCat(request.min_tokens(), " is over max_tokens ", max_tokens));
@@ -174,6 +175,14 @@ absl::Status FillSampling(const v1::GenerateRequest& request, const ServedModel&
       if (id < limits.vocab_size) spec->add_stop_token_ids(id);
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPromptLogprobs(const v1::GenerateRequest& request) {
+  if (request.prompt_logprobs() < 0 || request.prompt_logprobs() > kMaxLogprobs) {
+    return InvalidField("prompt_logprobs", absl::StrCat(request.prompt_logprobs(), " is out of range [0, ", kMaxLogprobs, "]"));
+  }
+  if (request.has_n() && request.n() > 1) return InvalidField("n", absl::StrCat(request.n(), " is over 1, with log-probabilities of the prompt"));
   return absl::OkStatus();
 }
 
@@ -232,9 +241,11 @@ absl::Status CheckRequest(const v1::GenerateRequest& request, const ServedModel&
   BATON_RETURN_IF_ERROR(CheckPrompt(request));
   BATON_RETURN_IF_ERROR(CheckTextIsThere(request, model));
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling()));
-  if (request.has_max_tokens() && request.max_tokens() < 1) {
-    return InvalidField("max_tokens", absl::StrCat(request.max_tokens(), " is below 1"));
+  const int64_t least = request.has_prompt_logprobs() ? 0 : 1;
+  if (request.has_max_tokens() && request.max_tokens() < least) {
+    return InvalidField("max_tokens", absl::StrCat(request.max_tokens(), " is below ", least));
   }
+  if (request.has_prompt_logprobs()) BATON_RETURN_IF_ERROR(CheckPromptLogprobs(request));
   if (!request.request_id().empty()) BATON_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   if (request.min_tokens() < 0) return InvalidField("min_tokens", absl::StrCat(request.min_tokens(), " is below 0"));
   if (request.has_n() && (request.n() < 1 || request.n() > kMaxChoices)) {

@@ -15,16 +15,16 @@ void Batch::AddDecode(Sequence* sequence) {
   const int position = sequence->num_to_prefill();
   BATON_CHECK_EQ(sequence->num_computed, position);
   input_.AddSequence(std::span(sequence->tokens).last(1), position, sequence->table.blocks(), blocks_->block_size(), 1);
-  entries_.push_back({sequence->request->shared_from_this(), sequence, position, position + 1, true});
+  entries_.push_back({sequence->request->shared_from_this(), sequence, position, position + 1, true, 1});
   sequence->batch = this;
   ++num_live_;
 }
 
-void Batch::AddPrefill(Sequence* sequence, int num_tokens) {
+void Batch::AddPrefill(Sequence* sequence, int num_tokens, bool with_logits) {
   const int begin = sequence->num_computed;
   input_.AddSequence(std::span(sequence->tokens).subspan(begin, num_tokens), begin, sequence->table.blocks(),
-                     blocks_->block_size(), 0);
-  entries_.push_back({sequence->request->shared_from_this(), sequence, begin, begin + num_tokens, false});
+                     blocks_->block_size(), with_logits ? num_tokens : 0);
+  entries_.push_back({sequence->request->shared_from_this(), sequence, begin, begin + num_tokens, false, with_logits ? num_tokens : 0});
   sequence->batch = this;
   ++num_live_;
 }
@@ -65,8 +65,8 @@ void Batch::Reset() {
   held_.clear();
 }
 
-const float* Batch::logits(int decode_entry) const {
-  return buffers_->logits() + static_cast<int64_t>(decode_entry) * model_->config().vocab_size;
+const float* Batch::logits(int row) const {
+  return buffers_->logits() + static_cast<int64_t>(row) * model_->config().vocab_size;
 }
 
 }  // namespace baton

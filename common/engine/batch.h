@@ -21,6 +21,7 @@ class Batch {
     Sequence* sequence = nullptr;  // Null when it has ended.
     int begin = 0, end = 0;        // Positions of its rows.
     bool decode = false;           // One row, whose logits are wanted.
+    int num_logits = 0;            // Rows whose logits are wanted: the one, all of a prefill's, or none.
   };
 
   // `buffers` is the batch's own.
@@ -29,8 +30,9 @@ class Batch {
 
   // ---- Building, while not active. Decode rows before prefill rows.
   void AddDecode(Sequence* sequence);
-  void AddPrefill(Sequence* sequence, int num_tokens);
+  void AddPrefill(Sequence* sequence, int num_tokens, bool with_logits);
   int num_rows() const { return input_.num_rows(); }
+  int num_logit_rows() const { return static_cast<int>(input_.logit_rows.size()); }
 
   // ---- Under way: from Start to Take.
   void Start();
@@ -47,9 +49,9 @@ class Batch {
   absl::Duration busy_time = absl::ZeroDuration();
 
   // Ends the pass: the sequences are no longer in it, and what ended ones left is released. All entries in order, also those
-  // of ended sequences; decode entry i has logits(i) until the next Start.
+  // of ended sequences; they have num_logits rows of logits each, in their order, until the next Start.
   std::vector<Entry> Take();
-  const float* logits(int decode_entry) const;
+  const float* logits(int row) const;
 
  private:
   void Reset();

@@ -114,7 +114,8 @@ absl::StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(const Model* mode
   const bool mixed = !options.decode_first;
   const int prefill_rows = std::max(options.max_step_rows, mixed ? options.max_running : 0);
   BATON_ASSIGN_OR_RETURN(auto prefill_buffers,
-                         ForwardBuffers::Create(*model, prefill_rows, mixed ? options.max_running : 0));
+                         ForwardBuffers::Create(*model, prefill_rows, (mixed ? options.max_running : 0) +
+                                                                          (options.max_running > 0 ? Impl::kPromptLogitRows : 0)));
   std::unique_ptr<ForwardBuffers> decode_buffers;
   if (!mixed && options.max_running > 0) {
     BATON_ASSIGN_OR_RETURN(decode_buffers, ForwardBuffers::Create(*model, options.max_running, options.max_running));

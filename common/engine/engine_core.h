@@ -50,6 +50,9 @@ struct PrefillProgress {
 struct SequenceSink {
   std::function<void(const TokenEvent&)> on_token;
   std::function<void(const PrefillProgress&)> on_progress;  // Prefill jobs only.
+  // With prompt_logprobs: of prompt tokens from number `first` on (1 or more: nothing says how likely the first is), in order and
+  // without gaps, before on_prefilled. Each once.
+  std::function<void(int first, const std::vector<SampledToken>&)> on_prompt_logprobs;
   // Prefill done, or local prefill done: always OK, never from inside AddPrefill or PrefillLocally, not after Cancel.
   std::function<void(absl::Status)> on_prefilled;
   // Generation cannot go on (INTERNAL; UNAVAILABLE: the device has failed, and whatever runs on it). Last call: the sequence is gone. Otherwise generation ends by on_token's finish.
@@ -63,6 +66,9 @@ struct SequenceSpec {
   CacheKey cache_key;
   int priority = 0;     // Higher first.
   int num_choices = 1;  // 1 to kMaxChoices. They fork one landing copy-on-write.
+  // >= 0: the log-probability of every prompt token but the first, and of so many likeliest ones in its place. The prompt is then
+  // computed here, all of it: what is cached has no logits any more, and what a transfer brings had none. -1: none.
+  int prompt_logprobs = -1;
   int first_choice = 0;  // Number of the first of them: a recovery of choice 2 alone has first_choice 2, num_choices 1.
 };
 inline constexpr int kMaxChoices = 128;

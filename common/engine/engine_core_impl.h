@@ -16,10 +16,13 @@
 
 namespace baton {
 
-// EngineCore's inside. Requests come, wait, end (engine_requests.cc); steps are planned, run and delivered
-// (engine_steps.cc).
+// EngineCore's inside. Requests come, wait, end (engine_requests.cc); steps are planned and run (engine_steps.cc); what they computed is
+// delivered (engine_delivery.cc).
 class EngineCore::Impl {
  public:
+  // Of a pass, at most so many rows of prompts whose log-probabilities are wanted: their logits are [rows, vocab_size].
+  static constexpr int kPromptLogitRows = 32;
+
   Impl(const Model* model, KvPool* pool, const EngineOptions& options, const Clock* clock,
        std::unique_ptr<ForwardBuffers> prefill_buffers, std::unique_ptr<ForwardBuffers> decode_buffers);
 
@@ -87,7 +90,10 @@ class EngineCore::Impl {
   void ReportProgress(Batch* batch);
   void FinishBatch(Batch* batch);
   void MeterPass(const std::vector<Batch::Entry>& entries, absl::Duration took);
-  void FinishPrefillRows(const Batch::Entry& entry);
+  // `logits`: of its rows, where they were wanted.
+  void FinishPrefillRows(const Batch::Entry& entry, const float* logits);
+  // False when the request has ended by it.
+  bool DeliverPromptLogprobs(const Batch::Entry& entry, const float* logits);
   void FinishPrefill(Sequence* sequence);
   void SampleAndDeliver(const Batch::Entry& entry, const float* logits);
   void Deliver(const Batch::Entry& entry, SampledToken&& token);

@@ -34,6 +34,10 @@ absl::Status EngineCore::Impl::ValidateSpec(const SequenceSpec& spec, int max_to
     return absl::InvalidArgumentError(
         absl::StrFormat("num_choices is %d; it must be from 1 to %d", spec.num_choices, kMaxChoices));
   }
+  if (spec.prompt_logprobs < -1 || spec.prompt_logprobs > kMaxLogprobs) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("prompt_logprobs is %d; it must be from -1 to %d", spec.prompt_logprobs, kMaxLogprobs));
+  }
   if (spec.first_choice < 0) {
     return absl::InvalidArgumentError(absl::StrFormat("first_choice is %d; it must be >= 0", spec.first_choice));
   }
@@ -75,7 +79,7 @@ absl::Status EngineCore::Impl::Reserve(Sequence* sequence) {
   Request& request = *sequence->request;
   const int wanted = NumBlocksWanted(*sequence);
   const std::vector<BlockId> cached =
-      blocks_.MatchPrefix(&sequence->chain, sequence->tokens, sequence->num_to_prefill());
+      blocks_.MatchPrefix(&sequence->chain, sequence->tokens, sequence->wants_prompt_logprobs() ? 0 : sequence->num_to_prefill());
   auto fresh = blocks_.Allocate(wanted - static_cast<int>(cached.size()));
   if (!fresh.ok()) {
     blocks_.UnrefAll(cached);
@@ -136,6 +140,7 @@ absl::Status EngineCore::Impl::AddPrefill(SequenceId id, SequenceSpec spec, int 
   }
   BATON_RETURN_IF_ERROR(CheckNew(id));
   spec.num_choices = 1;
+  spec.prompt_logprobs = -1;
   std::shared_ptr<Request> request = MakeRequest(id, std::move(spec), std::move(sink));
   request->prefill_role = true;
   request->first_token = first_token;

@@ -134,16 +134,20 @@ std::vector<std::shared_ptr<Request>> EngineCore::Impl::CommitPrefill(const Plan
                                                                       const std::vector<Sequence*>& waiting,
                                                                       Batch* batch) {
   std::vector<std::shared_ptr<Request>> admitted;
+  int logit_rows = kPromptLogitRows;
   for (const PrefillChunk& chunk : plan.prefill) {
     Sequence* sequence = waiting[chunk.waiting];
     if (sequence->table.empty() && NumBlocksWanted(*sequence) > 0) {
       if (!Reserve(sequence).ok()) continue;
       admitted.push_back(sequence->request->shared_from_this());
     }
-    const int num_tokens = std::min(chunk.num_tokens, sequence->num_left());
+    int num_tokens = std::min(chunk.num_tokens, sequence->num_left());
+    const bool with_logits = sequence->wants_prompt_logprobs();
+    if (with_logits) num_tokens = std::min(num_tokens, logit_rows);
     if (num_tokens == 0) continue;
+    if (with_logits) logit_rows -= num_tokens;
     sequence->started = true;
-    batch->AddPrefill(sequence, num_tokens);
+    batch->AddPrefill(sequence, num_tokens, with_logits);
   }
   return admitted;
 }
@@ -272,22 +276,24 @@ void EngineCore::Impl::FinishBatch(Batch* batch) {
   const absl::Duration busy = batch->busy_time;
   const std::vector<Batch::Entry> entries = batch->Take();
   ++stats_.steps;
-  int decode_entry = 0;
+  int num_decoded = 0, row = 0;
   for (const Batch::Entry& entry : entries) {
-    const float* logits = entry.decode ? batch->logits(decode_entry++) : nullptr;
+    const float* logits = entry.num_logits > 0 ? batch->logits(row) : nullptr;
+    row += entry.num_logits;
+    num_decoded += entry.decode;
     // Ended during the pass, or by what an earlier entry's owner did just now.
     if (entry.sequence == nullptr || entry.sequence->state == State::kEnded) continue;
     entry.sequence->num_computed = entry.end;
     if (entry.decode) {
       SampleAndDeliver(entry, logits);
     } else {
-      FinishPrefillRows(entry);
+      FinishPrefillRows(entry, logits);
     }
   }
   const absl::Duration took = busy + (clock_->Now() - begin);
   MeterPass(entries, took);
-  if (decode_entry > 0 || !had_decode_step_) stats_.last_step_ms = ToMs(took);
-  had_decode_step_ = had_decode_step_ || decode_entry > 0;
+  if (num_decoded > 0 || !had_decode_step_) stats_.last_step_ms = ToMs(took);
+  had_decode_step_ = had_decode_step_ || num_decoded > 0;
 }
 
 // Rows of sequences that ended meanwhile were computed as well.
@@ -315,8 +321,9 @@ void EngineCore::Impl::MeterPass(const std::vector<Batch::Entry>& entries, absl:
   }
 }
 
-void EngineCore::Impl::FinishPrefillRows(const Batch::Entry& entry) {
+void EngineCore::Impl::FinishPrefillRows(const Batch::Entry& entry, const float* logits) {
   stats_.prompt_tokens_computed += entry.end - entry.begin;
+  if (logits != nullptr && !DeliverPromptLogprobs(entry, logits)) return;
   CacheComputedBlocks(entry.sequence);
   if (entry.sequence->num_left() == 0) FinishPrefill(entry.sequence);
 }
@@ -332,49 +339,6 @@ void EngineCore::Impl::FinishPrefill(Sequence* sequence) {
     StartRunning(request.get());
   }
   if (request->sink.on_prefilled) request->sink.on_prefilled(absl::OkStatus());
-}
-
-void EngineCore::Impl::SampleAndDeliver(const Batch::Entry& entry, const float* logits) {
-  auto token =
-      sampler_.Sample(std::span(logits, static_cast<size_t>(model_->config().vocab_size)), entry.sequence->sampling);
-  if (!token.ok()) {
-    blocks_.ForgetPrefix(entry.sequence->table.blocks());  // Whatever spoilt it must not spoil others.
-    return FailRequest(entry.request, token.status());
-  }
-  Deliver(entry, *std::move(token));
-}
-
-void EngineCore::Impl::Deliver(const Batch::Entry& entry, SampledToken&& token) {
-  Sequence* sequence = entry.sequence;
-  const SamplingParams& params = sequence->sampling.params();
-  TokenEvent event;
-  event.choice = entry.request->spec.first_choice + sequence->choice;
-  event.index = sequence->sampling.num_generated();
-  event.token_id = token.token_id;
-  event.logprob = token.logprob;
-  event.top = std::move(token.top);
-
-  sequence->tokens.push_back(token.token_id);
-  sequence->sampling.Append(token.token_id);
-  sequence->progressed = true;
-  sequence->recompute = false;
-  ++stats_.tokens_generated;
-  if (sequence->num_computed % blocks_.block_size() == 0) CacheComputedBlocks(sequence);
-
-  if (sequence->sampling.IsStopToken(token.token_id)) {
-    event.finish = FinishReason::kStop;
-    event.stop_token_id = token.token_id;
-  } else if (sequence->sampling.complete()) {
-    event.finish = FinishReason::kComplete;
-  } else if (sequence->sampling.num_generated() >= params.max_tokens ||
-             static_cast<int>(sequence->tokens.size()) >= context_length_) {
-    event.finish = FinishReason::kLength;
-  }
-  if (event.finish != FinishReason::kNone) {
-    EndSequence(sequence);
-    if (--entry.request->num_unfinished == 0) EndRequest(entry.request);
-  }
-  if (entry.request->sink.on_token) entry.request->sink.on_token(event);
 }
 
 }  // namespace baton

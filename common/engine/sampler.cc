@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/logging.h"
+#include "common/base/status_macros.h"
 #include "common/base/rng.h"
 #include "common/engine/logit_kernels.h"
 
@@ -47,13 +48,8 @@ Sampler::Sampler(int vocab_size)
 
 absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits, const SamplingState& state) {
   const SamplingParams& params = state.params();
-  BATON_DCHECK(NumLogitChunks(static_cast<int>(logits.size())) == static_cast<int>(chunk_max_.size()));
   SampledToken token;
-  if (!GetLogitKernels().scan(logits.data(), static_cast<int>(logits.size()), chunk_max_.data())) {
-    const auto bad = std::ranges::find_if(logits, [](float x) { return !std::isfinite(x); });
-    return absl::InternalError(absl::StrFormat("logit of token %d at position %d is %g", bad - logits.begin(),
-                                               state.position(), *bad));
-  }
+  BATON_RETURN_IF_ERROR(Scan(logits, state.position()));
   const std::span<const float> x = Process(logits, state);
   if (state.grammar_.has_value() && *std::ranges::max_element(chunk_max_) == kMasked) return WhyNoToken(state);
   token.token_id = params.greedy() ? ArgMax(x) : Draw(x, state);
@@ -64,6 +60,21 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits, cons
     AddLogprobs(logits, params.num_logprobs, &token);
   }
   return token;
+}
+
+absl::StatusOr<SampledToken> Sampler::Score(std::span<const float> logits, int32_t token_id, int num_top, int position) {
+  BATON_RETURN_IF_ERROR(Scan(logits, position));
+  SampledToken token;
+  token.token_id = token_id;
+  AddLogprobs(logits, num_top, &token);
+  return token;
+}
+
+absl::Status Sampler::Scan(std::span<const float> logits, int position) {
+  BATON_DCHECK(NumLogitChunks(static_cast<int>(logits.size())) == static_cast<int>(chunk_max_.size()));
+  if (GetLogitKernels().scan(logits.data(), static_cast<int>(logits.size()), chunk_max_.data())) return absl::OkStatus();
+  const auto bad = std::ranges::find_if(logits, [](float x) { return !std::isfinite(x); });
+  return absl::InternalError(absl::StrFormat("logit of token %d at position %d is %g", bad - logits.begin(), position, *bad));
 }
 
 absl::Status Sampler::WhyNoToken(const SamplingState& state) const {

@@ -70,6 +70,10 @@ class Sampler {
   //   INVALID_ARGUMENT  the grammar takes too much work here, or all that it allows are stop tokens.
   absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingState& state);
 
+  // The log-probability of a token that is there already, and the `num_top` likeliest in its place. `position`: for the message.
+  //   INTERNAL  a logit is NaN or infinite.
+  absl::StatusOr<SampledToken> Score(std::span<const float> logits, int32_t token_id, int num_top, int position);
+
  private:
   struct Candidate {
     float logit;
@@ -80,6 +84,8 @@ class Sampler {
     return a.logit != b.logit ? a.logit > b.logit : a.token_id < b.token_id;
   }
 
+  // Fills chunk_max_; INTERNAL as above.
+  absl::Status Scan(std::span<const float> logits, int position);
   std::span<const float> Process(std::span<const float> logits, const SamplingState& state);
   absl::Status WhyNoToken(const SamplingState& state) const;
   // Masks what the grammar forbids; mask_ is then what it allows, null where that takes too much work to tell. Stop tokens are

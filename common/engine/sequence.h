@@ -32,6 +32,8 @@ struct Sequence {
   // KV wanted before it can generate, or at all: all tokens but the last.
   int num_to_prefill() const { return static_cast<int>(tokens.size()) - 1; }
   int num_left() const { return num_to_prefill() - num_computed; }
+  // Log-probabilities of its prompt are still to be told. Those are choice 0's, which computes the prompt.
+  bool wants_prompt_logprobs() const;
 
   Request* request;
   int choice;      // Within the request, from 0.
@@ -42,6 +44,7 @@ struct Sequence {
   BlockTable table;      // References to its blocks are this sequence's.
   int num_computed = 0;  // KV of tokens [0, num_computed) is in the blocks.
   State state = State::kLanding;
+  int num_prompt_logprobs = 0;  // Told already: of tokens [1, 1 + num_prompt_logprobs).
   bool started = false;     // A prefill pass has had rows of it.
   bool recompute = false;   // Preempted: goes before others, and admits no new landings, until it runs again.
   bool progressed = true;   // Has emitted a token since it was last preempted.
@@ -64,6 +67,11 @@ struct Request : std::enable_shared_from_this<Request> {
   int num_unfinished = 0;
   std::vector<std::unique_ptr<Sequence>> sequences;
 };
+
+inline bool Sequence::wants_prompt_logprobs() const {
+  const SequenceSpec& spec = request->spec;
+  return spec.prompt_logprobs >= 0 && choice == 0 && num_prompt_logprobs < spec.num_prompt_tokens - 1;
+}
 
 }  // namespace baton
 

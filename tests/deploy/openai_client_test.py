@@ -67,6 +67,21 @@ class OpenAiClientTest(unittest.TestCase):
         ids = self.client.completions.create(**{**arguments, "prompt": [[5, 6], [7]]}, n=2)
         self.assertEqual([choice.index for choice in ids.choices], [0, 1, 2, 3])
 
+    def test_what_a_prompt_scores(self):
+        """B37, as evaluation harnesses use it: before and behind a warm cache, entry i is what it would be as an answer."""
+        ids = list(range(5, 45))
+        scored = [self.client.completions.create(model="tiny", prompt=ids, echo=True, logprobs=1, max_tokens=most, temperature=0).choices[0].logprobs
+                  for most in (0, 1)]
+        self.assertEqual([len(logprobs.token_logprobs) for logprobs in scored], [40, 41])
+        self.assertIsNone(scored[0].token_logprobs[0])
+        self.assertIsNone(scored[0].top_logprobs[0])
+        self.assertEqual(scored[0].token_logprobs, scored[1].token_logprobs[:40])
+        for i in (1, 16, 17, 39):
+            answer = self.client.completions.create(model="tiny", prompt=ids[:i], logprobs=1, max_tokens=1, temperature=0,
+                                                    logit_bias={str(ids[i]): 100}).choices[0].logprobs
+            self.assertEqual(scored[0].token_logprobs[i], answer.token_logprobs[0], i)
+            self.assertEqual(scored[0].top_logprobs[i], answer.top_logprobs[0], i)
+
     def test_chat(self):
         arguments = {"model": "tiny", "messages": _CHAT, "max_completion_tokens": 8, "temperature": 0, "seed": 7}
         whole = self.client.chat.completions.create(**arguments, logprobs=True, top_logprobs=2)
@@ -90,8 +105,8 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(caught.exception.param, "temperature")
         self.assertIn("-1", caught.exception.message)
         with self.assertRaises(openai.BadRequestError) as caught:
-            self.client.completions.create(model="tiny", prompt="abc", echo=True, logprobs=1)
-        self.assertEqual(caught.exception.param, "echo")
+            self.client.completions.create(model="tiny", prompt="abc", echo=True, logprobs=1, n=2)
+        self.assertEqual(caught.exception.param, "n")
         with self.assertRaises(openai.NotFoundError) as caught:
             self.client.chat.completions.create(model="other", messages=_CHAT)
         self.assertEqual(caught.exception.code, "model_not_found")

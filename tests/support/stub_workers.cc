@@ -234,15 +234,37 @@ void StubWorker::Land(const std::shared_ptr<DecodeCall>& call, int attempt, bool
     if (call->landed || call->over || (!local && call->attempt != attempt)) return;
     call->landed = true;
   }
+  if (local && call->script.knows_prompt_logprobs) SendPromptLogprobs(call);
   internal::DecodeEvent event;
   event.mutable_landed()->set_attempt(attempt);
   event.mutable_landed()->set_knows_formats(call->script.knows_formats);
+  event.mutable_landed()->set_knows_prompt_logprobs(call->script.knows_prompt_logprobs);
   if (!local) {
     event.mutable_landed()->set_transport("grpc");
     event.mutable_landed()->set_kv_bytes(4096);
   }
   call->Send(std::move(event));
   Generate(call);
+}
+
+// Token i has -i, and the one after it in the alphabet is likelier by a half. Three to a message.
+void StubWorker::SendPromptLogprobs(const std::shared_ptr<DecodeCall>& call) {
+  if (call->start.prompt_logprobs() == 0) return;
+  const int end = call->start.num_prompt_tokens() - call->script.lost_prompt_logprobs;
+  for (int first = 1; first < end; first += 3) {
+    internal::DecodeEvent event;
+    event.mutable_prompt_logprobs()->set_first(first);
+    for (int i = first; i < std::min(end, first + 3); ++i) {
+      internal::ScoredToken* const token = event.mutable_prompt_logprobs()->add_tokens();
+      token->set_token_id(call->start.tokens(i));
+      token->set_logprob(static_cast<float>(-i));
+      if (call->start.prompt_logprobs() == 1) continue;
+      internal::TokenLogprobEntry* const top = token->add_top();
+      top->set_token_id(call->start.tokens(i) + 1);
+      top->set_logprob(static_cast<float>(-i) + 0.5f);
+    }
+    call->Send(std::move(event));
+  }
 }
 
 void StubWorker::Generate(const std::shared_ptr<DecodeCall>& call) {

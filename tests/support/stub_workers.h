@@ -33,6 +33,8 @@ struct StubScript {
   int stall_after_tokens = -1;  // Waits for Stop after so many tokens.
   bool stall_prefill = false;   // Prefill waits for Cancel.
   bool cached = false;          // Landed(0) at once.
+  bool knows_prompt_logprobs = true;  // Off: of a version that does not know DecodeStart.prompt_logprobs.
+  int lost_prompt_logprobs = 0;       // So many are missing at the end.
   bool knows_formats = true;    // Off: of a version that does not know DecodeStart.format.
 };
 
@@ -84,6 +86,7 @@ class StubWorker {
   bool WaitFor(const std::function<bool()>& condition);
   void OnDecode(const std::shared_ptr<DecodeCall>& call, internal::DecodeRequest&& request);
   void OnPrefill(const std::shared_ptr<PrefillCall>& call, internal::PrefillRequest&& request);
+  void SendPromptLogprobs(const std::shared_ptr<DecodeCall>& call);
   void Generate(const std::shared_ptr<DecodeCall>& call);
   void Land(const std::shared_ptr<DecodeCall>& call, int attempt, bool local);
   static void Deliver(const std::string& worker, uint64_t stream, int attempt);
