@@ -22,6 +22,7 @@ std::shared_ptr<Generation> Generation::Start(RouterCore* core, v1::GenerateRequ
 Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, const Origin& origin)
     : core_(core),
       request_(std::move(request)),
+      is_chat_(request_.has_chat()),
       id_(NewRequestId()),
       key_name_(origin.key_name),
       key_use_(origin.key_use),
@@ -227,7 +228,7 @@ RequestOutcome Generation::Outcome(const absl::Status& status) const {
                          .client_id = request_.request_id(),
                          .trace_id = trace_.trace_id(),
                          .model = core_->model.name,
-                         .chat = request_.has_chat(),
+                         .chat = is_chat_,
                          .num_prompt_tokens = static_cast<int64_t>(prepared_.tokens.size()),
                          .begin = arrived_,
                          .end = Clock::Real()->Now(),

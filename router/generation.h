@@ -104,6 +104,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   RouterCore* const core_;
   v1::GenerateRequest request_;  // Its prompt goes when it is tokens; else as it came.
+  const bool is_chat_;           // For the trace, when the prompt is gone.
   const std::string id_;
   const std::string key_name_;
   std::shared_ptr<KeyUse> key_use_;  // Null from End on.

@@ -41,6 +41,8 @@ ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; emp
 ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
 ABSL_FLAG(std::string, disaggregate, "always", 
           "Where prompts are prefilled: always (on prefill workers), never (on decode workers) or adaptive (where it is sooner).");
+ABSL_FLAG(absl::Duration, handoff_time, absl::Milliseconds(4), "What a handoff costs, for --disaggregate adaptive: what decode computes within it "
+          "is never sent to a prefill worker. More where they are on machines apart.");
 ABSL_FLAG(std::string, policy, "prefix_aware", "How workers are chosen: prefix_aware, least_loaded, power_of_two or round_robin.");
 ABSL_FLAG(int, max_queue, 1024, "Requests that may wait for a worker; more are refused.");
 ABSL_FLAG(absl::Duration, queue_timeout, absl::Seconds(30), "How long a request waits for a worker.");
@@ -64,7 +66,7 @@ const baton::ConfigSpec& Spec() {
       .groups = {{"Addresses", {"grpc", "http", "registry", "api_keys", "insecure", "allowed_origins", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
                  {"TLS", baton::RouterTlsFlags()},
                  {"Model", {"model", "served_model_name", "template_processes"}},
-                 {"Routing", {"disaggregate", "policy", "max_queue", "queue_timeout"}},
+                 {"Routing", {"disaggregate", "handoff_time", "policy", "max_queue", "queue_timeout"}},
                  {"Trouble",
                   {"heartbeat", "landing_timeout", "transfer_timeout", "token_timeout", "recovery_timeout", "prefill_attempts",
                    "grace"}},
@@ -116,7 +118,8 @@ absl::Status CheckValues() {
   const bool certificates = baton::ClientsShowCertificates();
   BATON_RETURN_IF_ERROR(CheckExposure("--grpc", absl::GetFlag(FLAGS_grpc), certificates));
   BATON_RETURN_IF_ERROR(CheckExposure("--http", absl::GetFlag(FLAGS_http), certificates));
-  const std::pair<const char*, absl::Duration> timeouts[] = {{"--queue-timeout", absl::GetFlag(FLAGS_queue_timeout)},
+  const std::pair<const char*, absl::Duration> timeouts[] = {{"--handoff-time", absl::GetFlag(FLAGS_handoff_time)},
+                                                             {"--queue-timeout", absl::GetFlag(FLAGS_queue_timeout)},
                                                              {"--landing-timeout", absl::GetFlag(FLAGS_landing_timeout)},
                                                              {"--transfer-timeout", absl::GetFlag(FLAGS_transfer_timeout)},
                                                              {"--token-timeout", absl::GetFlag(FLAGS_token_timeout)},
@@ -161,6 +164,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.core.policy = absl::GetFlag(FLAGS_policy);
   options.core.admission.max_queue = static_cast<size_t>(max_queue);
   options.core.admission.outage_timeout = absl::GetFlag(FLAGS_recovery_timeout);
+  options.core.flow.placement.handoff_ms = absl::ToDoubleMilliseconds(absl::GetFlag(FLAGS_handoff_time));
   options.core.flow.queue_timeout = absl::GetFlag(FLAGS_queue_timeout);
   options.core.flow.landing_timeout = absl::GetFlag(FLAGS_landing_timeout);
   options.core.flow.transfer_timeout = absl::GetFlag(FLAGS_transfer_timeout);

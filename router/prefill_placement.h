@@ -23,7 +23,7 @@ struct PlacementCosts {
 struct PlacementOptions {
   // The decode worker's own share for prefill while streams run (its --prefill-share).
   double local_share = 0.35;
-  // Calls, queues and the end of the transfer: measured on one machine, a few milliseconds. What decode computes in that time is never
+  // Calls, queues and the end of the transfer: measured on one machine, a few milliseconds (--handoff-time). What decode computes in that time is never
   // worth a second process.
   double handoff_ms = 4;
   // Streams that run lose time to a local prefill; to one elsewhere they don't. So it must be sooner by this factor.

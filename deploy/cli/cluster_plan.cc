@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,6 +66,11 @@ ChildSpec Worker(const ClusterPlan& plan, const std::string& role, int number) {
   return spec;
 }
 
+void SetPort(sockaddr* address, uint16_t port) {
+  (address->sa_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(address)->sin6_port
+                                  : reinterpret_cast<sockaddr_in*>(address)->sin_port) = htons(port);
+}
+
 // Binds `address` and lets go of it: the port that it had.
 absl::StatusOr<uint16_t> BoundPort(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -80,6 +87,28 @@ absl::StatusOr<uint16_t> BoundPort(const addrinfo& address) {
   if (!ok) return absl::UnavailableError(absl::StrCat("this machine cannot listen there: ", strerror(error)));
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
                                            : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+}
+
+// Ports that the system gives to whoever asks for any, from this one on.
+int FirstSystemPort() {
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");  // Of IPv6 too.
+  int first = 0;
+  return file >> first ? first : 0;
+}
+
+// A port that is free at `address` and is not the system's to give: the router's is chosen some time before it listens, and the workers that
+// start beside it take any. 0, for the system's choice, where there is no room below those. Changes the port in `address`.
+uint16_t ChoosePort(const addrinfo& address) {
+  constexpr int kLowest = 10000, kTries = 64;
+  const int end = FirstSystemPort();
+  if (end <= kLowest + kTries) return 0;
+  std::random_device random;
+  for (int i = 0; i < kTries; ++i) {
+    const auto port = static_cast<uint16_t>(kLowest + random() % static_cast<unsigned>(end - kLowest));
+    SetPort(address.ai_addr, port);
+    if (BoundPort(address).ok()) return port;
+  }
+  return 0;
 }
 
 absl::Status CheckCount(absl::string_view flag, int value, int low) {
@@ -135,6 +164,7 @@ absl::StatusOr<std::string> WithFreePort(absl::string_view flag, absl::string_vi
   if (const int error = getaddrinfo(parsed->host.c_str(), std::to_string(parsed->port).c_str(), &hints, &found); error != 0) {
     return absl::UnavailableError(absl::StrCat(flag, " ", address, ": ", gai_strerror(error)));
   }
+  if (parsed->port == 0) SetPort(found->ai_addr, ChoosePort(*found));
   const absl::StatusOr<uint16_t> port = BoundPort(*found);
   freeaddrinfo(found);
   if (!port.ok()) return Annotate(port.status(), absl::StrCat(flag, " ", address));

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<ChildSpec>> PlanCluster(const ClusterPlan& plan);
 
 // `address`, with a free port of this machine in place of 0. Whoever listens there already would be taken for the cluster
 // that is being started, so a port that is in use is refused. It is free now, and may be taken by somebody else before it is
-// used: that start then fails and says so.
+// used: that start then fails and says so. Processes that let the system choose don't get it where the system's range leaves room below.
 //   INVALID_ARGUMENT  not HOST:PORT.
 //   UNAVAILABLE       the address cannot be bound, or is in use.
 absl::StatusOr<std::string> WithFreePort(absl::string_view flag, absl::string_view address);

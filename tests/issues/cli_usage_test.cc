@@ -39,6 +39,7 @@ TEST(CliUsage, WrongValuesAreExitCodeTwo) {
       {{"--log-level=loud"}, "--log-level loud", true},
       {{"--router-flags=--policy=best"}, "route policy best is unknown", true},
       {{"--router-flags=--queue-timeout=-1s"}, "--queue-timeout -1s is negative", true},
+      {{"--router-flags=--handoff-time=-4ms"}, "--handoff-time -4ms is negative", true},
       {{"--http=0.0.0.0:0"}, "can be reached from other machines", true},
       {{"--grpc=0.0.0.0:0"}, "give --api-keys FILE, or --tls-client-ca FILE", true},
       {{"--api-keys=/nowhere/keys"}, "--api-keys /nowhere/keys: cannot be read", true},

@@ -114,6 +114,7 @@ class SimDecode {
   void CheckBytes(const Call& call);
   void Finish(Call& call);
   void Free(Call& call);
+  void InsertPrefix(Call& call);
   void Unref(BlockId block);
   void Unlend(std::span<const BlockId> blocks);
   std::vector<BlockId> OwnBlocks(const Call& call) const;

@@ -281,6 +281,13 @@ void SimDecode::Run(Call& call) {
   Unlend(OwnBlocks(call));
   call.running = true;
   CheckBytes(call);
+  InsertPrefix(call);
+}
+
+void SimDecode::InsertPrefix(Call& call) {
+  for (const BlockId block : call.blocks) {
+    if (allocator_.ref_count(block) < 1) return world_->Violate(absl::StrCat("block ", block, " is cached though it is free"));
+  }
   allocator_.InsertPrefix(call.hashes.get(), std::span(call.tokens).first(static_cast<size_t>(call.num_tokens)), call.blocks);
 }
 
@@ -293,7 +300,7 @@ void SimDecode::Finish(Call& call) {
 void SimDecode::Free(Call& call) {
   if (world_->fault == Fault::kCacheUnverified && !call.running && !OwnBlocks(call).empty() &&
       !allocator_.quarantined(call.blocks.back())) {
-    allocator_.InsertPrefix(call.hashes.get(), std::span(call.tokens).first(static_cast<size_t>(call.num_tokens)), call.blocks);
+    InsertPrefix(call);
   }
   Unlend(OwnBlocks(call));
   call.running = call.computing = false;

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "absl/strings/match.h"
 #include "common/base/host_port.h"
 #include "deploy/cli/command.h"
@@ -88,6 +90,20 @@ TEST(WithFreePort, FillsInZeroAlone) {
   EXPECT_EQ(parsed.host, "127.0.0.1");
   EXPECT_GT(parsed.port, 0);
   EXPECT_THAT(WithFreePort("--grpc", "nonsense"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--grpc")));
+}
+
+// A worker that listens on any port, before the router listens on its own, must not take that.
+TEST(WithFreePort, IsNoneThatTheSystemGivesToOthers) {
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int first = 0;
+  ASSERT_TRUE(range >> first);
+  if (first < 11000) GTEST_SKIP() << "the system gives all ports from " << first;
+  for (const char* address : {"127.0.0.1:0", "0.0.0.0:0"}) {
+    ASSERT_OK_AND_ASSIGN(const std::string filled, WithFreePort("--grpc", address));
+    ASSERT_OK_AND_ASSIGN(const HostPort parsed, ParseHostPort(filled));
+    EXPECT_LT(parsed.port, first);
+    EXPECT_GT(parsed.port, 1024);
+  }
 }
 
 // A cluster that runs there would answer for the one that is being started: "ready" would be a lie.
