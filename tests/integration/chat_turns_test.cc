@@ -23,7 +23,9 @@ class ChatTurnsTest : public ::testing::Test {
     options.context_length = 4096;
     ASSERT_OK_AND_ASSIGN(cluster_, LocalCluster::Start(WriteTempFile("tiny.gguf", TinyModel(options).Build()),
                                                        {"--prefill=1", "--decode=1", "--disaggregate=" + disaggregate,
-                                                        "--prefill-flags=--pull-history=" + pull_history}));
+                                                        "--prefill-flags=--pull-history=" + pull_history,
+                                                        // By the rates of so small a model it would be chance.
+                                                        "--router-flags=--handoff-time=10m"}));
   }
   void TearDown() override {
     if (HasFailure() && cluster_ != nullptr) std::fputs(cluster_->log().c_str(), stderr);

@@ -66,7 +66,8 @@ KvCompatibility TestReceiver::Compatibility() const {
 
 KvLayout TestReceiver::wire_layout() const {
   KvLayout wire = options_.layout;
-  if (options_.int8_wire && !TransportOf(options_.kind).one_sided) wire.dtype = KvDtype::kInt8;
+  const TransportInfo& transport = TransportOf(options_.kind);
+  if (options_.int8_wire && !transport.one_sided && !transport.needs_device) wire.dtype = KvDtype::kInt8;
   return wire;
 }
 
