@@ -7,8 +7,9 @@ _baton_flags() {
   "$@" --help 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p'
 }
 
+# _baton_commands PROGRAM [PREFIX]: its commands, or those of two words behind the first one of them.
 _baton_commands() {
-  "$1" --help 2>/dev/null | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\).*/\1/p' | sort -u
+  "$1" --help 2>/dev/null | sed -n "/^Commands:/,/^\$/s/^  $2\([a-z]*\) .*/\1/p" | sort -u
 }
 
 _baton() {
@@ -20,8 +21,10 @@ _baton() {
     if ((COMP_CWORD == 1)); then
       words="$(_baton_commands "$program") help --help --version"
     elif [[ ${COMP_WORDS[1]} == bench ]]; then
-      if ((COMP_CWORD == 2)); then words=serve; fi
+      if ((COMP_CWORD == 2)); then words=$(_baton_commands "$program" 'bench '); fi
       command=(bench "${COMP_WORDS[2]}")
+    elif [[ ${COMP_WORDS[1]} == role ]] && ((COMP_CWORD == 3)); then
+      words='decode prefill'
     else
       command=("${COMP_WORDS[1]}")
     fi

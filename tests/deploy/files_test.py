@@ -100,16 +100,40 @@ class CompletionTest(unittest.TestCase):
     def test_bash(self):
         self.assertEqual(set(self.complete("baton ")) >= {"serve", "status", "bench", "chat", "--help"}, True)
         self.assertEqual(self.complete("baton sta"), ["status"])
-        self.assertEqual(self.complete("baton bench "), ["serve"])
+        self.assertEqual(self.complete("baton bench "), ["kv", "serve"])
+        self.assertEqual(self.complete("baton role p-1 "), ["decode", "prefill"])
         self.assertIn("--prefill", self.complete("baton serve --p"))
         self.assertIn("--kv-memory-share", self.complete("baton_prefill_worker --kv"))
         self.assertTrue(set(self.complete("baton bench serve --")) > {"--help"})
         self.assertEqual(self.complete("baton serve --model /"), [])
 
-    def test_syntax_of_the_others(self):
-        for shell, file in (("zsh", "_baton"), ("fish", "baton.fish")):
-            if shutil.which(shell):
-                self.assertEqual(support.run([shell, "-n", os.path.join(support.DEPLOY, "completion", file)]).stderr, "")
+    def ask(self, shell, script):
+        """What a script says to `shell` about each of the lines; the completion file is $FILE."""
+        file = os.path.join(support.DEPLOY, "completion", {"zsh": "_baton", "fish": "baton.fish"}[shell])
+        self.assertEqual(support.run([shell, "-n", file]).stderr, "")
+        home = self.enterContext(tempfile.TemporaryDirectory())  # Fish writes there.
+        environment = {**support.environment(), "PATH": support.BIN + ":" + os.environ["PATH"], "FILE": file, "HOME": home}
+        said = {}
+        for line in ("baton ", "baton bench ", "baton role p-1 ", "baton serve --", "baton bench kv --", "baton_prefill_worker --kv"):
+            result = support.run([shell, "-f" if shell == "zsh" else "--no-config", "-c", script], env={**environment, "LINE": line})
+            self.assertEqual(result.stderr, "", line)
+            said[line] = {word.split("\t")[0] for word in result.stdout.splitlines()}
+        self.assertLessEqual({"serve", "bench", "role", "doctor"}, said["baton "])
+        self.assertLessEqual({"kv", "serve"}, said["baton bench "])
+        self.assertNotIn("chat", said["baton bench "])
+        self.assertLessEqual({"decode", "prefill"}, said["baton role p-1 "])
+        self.assertLessEqual({"--prefill", "--decode", "--config"}, said["baton serve --"])
+        self.assertIn("--help", said["baton bench kv --"])
+        self.assertLessEqual({"--kv-memory", "--kv-memory-share"}, said["baton_prefill_worker --kv"])
+
+    @unittest.skipIf(shutil.which("zsh") is None, "needs zsh")
+    def test_zsh(self):
+        self.ask("zsh", "compadd() { shift; print -l -- $@ }; _files() { print files }; words=(${(s: :)LINE}); "
+                        "if [[ $LINE == *' ' ]]; then words+=(''); fi; CURRENT=$#words; PREFIX=$words[-1]; source $FILE")
+
+    @unittest.skipIf(shutil.which("fish") is None, "needs fish")
+    def test_fish(self):
+        self.ask("fish", "source $FILE; complete --do-complete $LINE")
 
 
 class ManualTest(unittest.TestCase):
