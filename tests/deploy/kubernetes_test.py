@@ -185,7 +185,7 @@ class SchemaTest(unittest.TestCase):
             flags = dict(argument[2:].split("=", 1) for argument in container["args"])
             for flag, port in (("status", "status"), ("grpc", "grpc"), ("http", "http"), ("listen", "grpc")):
                 if flag in flags:
-                    self.assertEqual(int(flags[flag].split(":")[1]), ports[port], f"{name} --{flag}")
+                    self.assertEqual(int(flags[flag].split(":")[-1]), ports[port], f"{name} --{flag}")
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 self.assertEqual(container[probe]["httpGet"]["port"], "status")
             self.assertEqual(container["readinessProbe"]["httpGet"]["path"], "/ready")
@@ -238,7 +238,7 @@ class ConsistencyTest(unittest.TestCase):
                 for rule in policy["spec"].get(direction, []):
                     peers = rule["from" if direction == "ingress" else "to"]
                     near = [p for p in peers if "namespaceSelector" not in p and matches(p["podSelector"], self.labels(peer))]
-                    if near and names & {entry["port"] for entry in rule["ports"]}:
+                    if near and any(entry["port"] in names or ("endPort" in entry and entry["port"] <= port <= entry["endPort"]) for entry in rule["ports"]):
                         return True
             return False
 
@@ -246,10 +246,11 @@ class ConsistencyTest(unittest.TestCase):
 
     def test_network_policies_let_through_what_is_needed_and_no_more(self):
         router, prefill, decode = "baton-router", "baton-prefill", "baton-decode"
-        for source, target, port in ((prefill, router, 9000), (decode, router, 9000), (router, prefill, 9001), (router, decode, 9001),
-                                     (prefill, decode, 9001), (decode, prefill, 9001)):
+        # A worker that has changed its role keeps its labels, so KV goes between any two; tcp and nccl listen at free ports.
+        kv = [(source, target, port) for source in (prefill, decode) for target in (prefill, decode) for port in (9001, 40000)]
+        for source, target, port in ((prefill, router, 9000), (decode, router, 9000), (router, prefill, 9001), (router, decode, 9001), *kv):
             self.assertTrue(self.may_reach(source, target, port), f"{source} to {target}:{port}")
-        for source, target, port in ((decode, decode, 9001), (prefill, prefill, 9001), (prefill, router, 8000), (router, prefill, 9100)):
+        for source, target, port in ((router, decode, 40000), (router, router, 9000), (prefill, router, 8000), (prefill, router, 40000), (router, prefill, 9100)):
             self.assertFalse(self.may_reach(source, target, port), f"{source} to {target}:{port}")
 
     def test_autoscalers_have_one_signal_each_that_exists(self):
@@ -265,7 +266,13 @@ class ConsistencyTest(unittest.TestCase):
         keda = set()
         for scaled in load(os.path.join(FOLDER, "overlays/keda/scaled-objects.yaml")):
             self.assertIn(scaled["spec"]["scaleTargetRef"]["name"], self.deployments)
+            # No schema of KEDA's is at hand: the fields of its documentation that are used here.
+            self.assertEqual((scaled["apiVersion"], scaled["kind"]), ("keda.sh/v1alpha1", "ScaledObject"))
+            self.assertEqual(set(scaled["spec"]), {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod",
+                                                   "advanced", "triggers"})
             (trigger,) = scaled["spec"]["triggers"]
+            self.assertEqual((set(trigger), trigger["type"]), ({"type", "metricType", "metadata"}, "prometheus"))
+            self.assertEqual(set(trigger["metadata"]), {"serverAddress", "query", "threshold"})
             keda.add(trigger["metadata"]["query"])
         self.assertEqual(signals, keda)
         self.assertEqual(len(signals), 2)

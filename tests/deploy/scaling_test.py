@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Under load: each pool from one worker to three and back, and every process of a cluster replaced one after the other.
-No request is lost, every answer is the same text."""
+No request is lost, every answer is the same text, new workers have work within seconds."""
 import os
 import shutil
 import tempfile
@@ -43,10 +43,13 @@ class ScalingTest(unittest.TestCase):
         for name in (f"{role}-2", f"{role}-3"):
             fresh[name] = self.cluster.start_worker(name, role)
         began = time.monotonic()
+        finished = self.load.finished
         for name, process in fresh.items():
             support.eventually(lambda: cluster.metric(process.status, work) > 0, f"work for {name}")
-        # A figure, no test: on a machine that is busy otherwise it says nothing.
-        print(f"both new {role} workers have work after {time.monotonic() - began:.2f} s")
+        took, meanwhile = time.monotonic() - began, self.load.finished - finished
+        print(f"both new {role} workers have work after {took:.2f} s and {meanwhile} requests")
+        # On a machine that is busy otherwise seconds say nothing, so that many requests have to have gone elsewhere, too.
+        self.assertFalse(took > 5 and meanwhile > 100, f"the load did not move: {took:.2f} s, {meanwhile} requests")
         self.load.wait_for(20)
         self.drain(f"{role}-2", fresh[f"{role}-2"])
         self.assertEqual(fresh[f"{role}-3"].stop(), 0, fresh[f"{role}-3"].output()[-2000:])
@@ -66,7 +69,7 @@ class ScalingTest(unittest.TestCase):
         self.start(routers, prefill, decode)
         with cluster.Load(self.cluster.http.values(), clients=6) as self.load:
             self.load.wait_for(20)
-            for name in prefill + decode + routers:
+            for name in routers + prefill + decode:  # The order of the guide.
                 old = self.cluster.processes[name]
                 self.assertEqual(old.stop(), 0, old.output()[-2000:])
                 if name in routers:
