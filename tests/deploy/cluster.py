@@ -149,8 +149,9 @@ class Load:
     """Clients in closed loops over several routers: each asks one after the other, streaming, and goes to the next router only
     while no byte of the answer has come. `with Load(...) as load: ...`, then load.lost must be empty."""
 
-    def __init__(self, addresses, clients=4, tokens=24):
+    def __init__(self, addresses, clients=4, tokens=24, key=None):
         self._addresses, self._tokens = list(addresses), tokens
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(clients)]
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -197,7 +198,7 @@ class Load:
             host, port = address.rsplit(":", 1)
             connection = http.client.HTTPConnection(host, int(port), timeout=support.PATIENCE)
             try:
-                connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+                connection.request("POST", "/v1/completions", body, self._headers)
                 response = connection.getresponse()
                 if response.status == 200:
                     return self._read(response)

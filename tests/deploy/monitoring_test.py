@@ -22,12 +22,12 @@ PROMETHEUS = os.path.join(TOOLS, "prometheus/usr/bin")
 
 
 def documented():
-    """{process letter: {name: (type, labels)}} of METRICS.md; vLLM's names have None for both. Without what only keys' limits bring."""
+    """{process letter: {name: (type, labels)}} of METRICS.md; vLLM's names have None for both."""
     table = {"R": {}, "P": {}, "D": {}}
     with open(os.path.join(support.DEPLOY, "METRICS.md")) as lines:
         for line in lines:
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
-            if not cells or not re.fullmatch(r"`[a-z_:0-9]+`", cells[0]) or "With `--api-keys`" in cells[-1]:
+            if not cells or not re.fullmatch(r"`[a-z_:0-9]+`", cells[0]):
                 continue
             name = cells[0].strip("`")
             full = len(cells) == 6
@@ -67,6 +67,9 @@ def expressions():
     return found
 
 
+KEY, WORKER_KEY = "k-0123456789abcdef", "k-fedcba9876543210"
+
+
 class StaticTest(unittest.TestCase):
     def promtool(self, *arguments):
         result = support.run([os.path.join(PROMETHEUS, "promtool"), *arguments], cwd=MONITORING)
@@ -92,6 +95,24 @@ class StaticTest(unittest.TestCase):
         result = support.run([os.path.join(MONITORING, "make_dashboard"), "--check"])
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_panels_lie_side_by_side(self):
+        with open(os.path.join(MONITORING, "dashboard.json")) as file:
+            panels = json.load(file)["panels"]
+        self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
+        taken = set()
+        for panel in panels:
+            place = panel["gridPos"]
+            self.assertLessEqual(place["x"] + place["w"], 24, panel["title"])
+            cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+            self.assertEqual(cells & taken, set(), panel["title"])
+            taken |= cells
+
+    def test_every_metric_of_trouble_is_on_the_dashboard(self):
+        with open(os.path.join(MONITORING, "dashboard.json")) as file:
+            shown = used_names(file.read())
+        self.assertLessEqual({f"baton_{name}_total" for name in ("recoveries", "key_requests_refused", "preemptions", "kv_transfers_corrupt",
+                                                                 "kv_transport_fallbacks", "kv_writers_denied")}, shown)
+
     def test_expressions_use_documented_metrics(self):
         table = documented()
         known = {name for names in table.values() for name in names}
@@ -107,7 +128,12 @@ class LiveTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        cls.cluster = cluster.Cluster(cls.folder, support.tiny_model(cls.folder), ["--vllm-metrics"], ["--vllm-metrics"])
+        files = {"keys": f"load {KEY} requests-per-minute=1000000\nworkers {WORKER_KEY} worker\n", "worker-key": f"{WORKER_KEY}\n"}
+        for name, text in files.items():
+            with open(os.path.join(cls.folder, name), "w") as file:
+                file.write(text)
+        cls.cluster = cluster.Cluster(cls.folder, support.tiny_model(cls.folder), ["--vllm-metrics", f"--api-keys={cls.folder}/keys"],
+                                      ["--vllm-metrics", f"--api-key-file={cls.folder}/worker-key"])
         cls.addClassCleanup(cls.cluster.__exit__)
         cls.cluster.start_router("router")
         cls.cluster.start_worker("prefill", "prefill")
@@ -118,7 +144,7 @@ class LiveTest(unittest.TestCase):
         return self.cluster.processes[name].status
 
     def test_1_table_is_true(self):
-        with cluster.Load([self.cluster.http["router"]], clients=2) as load:
+        with cluster.Load([self.cluster.http["router"]], clients=2, key=KEY) as load:
             load.wait_for(4)
         self.assertEqual(load.lost, [])
         table = documented()
@@ -168,7 +194,7 @@ class LiveTest(unittest.TestCase):
         support.eventually(lambda: cluster.get(address, "/-/ready")[0] == 200, "prometheus")
         # What has no samples while nothing is wrong: alerts, and the phases of other roles.
         quiet = {"Decode: KV transfers A", "Decode: KV bytes A"}
-        with cluster.Load([self.cluster.http["router"]], clients=3) as load:
+        with cluster.Load([self.cluster.http["router"]], clients=3, key=KEY) as load:
             support.eventually(lambda: sum(query("up")) == 3, "three targets up")
             load.wait_for(10)
             pending = {where: expression for where, expression in expressions().items()
