@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian package in a clean Debian under a real systemd: installed, started, killed, stopped, removed."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -55,6 +56,10 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.box.run("systemctl list-units --state=active --plain --no-legend 'baton*'"), "")
         for page in ("man1/baton.1.gz", "man1/baton-serve.1.gz", "man1/baton-bench-serve.1.gz", "man8/baton_router.8.gz"):
             self.box.run(f"gzip -t /usr/share/man/{page}")
+        for program in ("baton", "baton_router", "baton_prefill_worker", "baton_decode_worker"):
+            self.box.run(f"test -s /usr/share/bash-completion/completions/{program} && test -s /usr/share/fish/vendor_completions.d/{program}.fish")
+        for file in ("README.md", "METRICS.md", "monitoring/rules.yaml", "monitoring/dashboard.json"):  # dpkg may be told to leave documents out.
+            self.assertIn(f"/usr/share/doc/baton/{file}\n", self.box.run("dpkg -L baton"))
 
     def test_2_units_verify(self):
         units = " ".join(f"{unit}.service" for unit in UNITS) + " baton.target"
@@ -66,6 +71,8 @@ class PackageTest(unittest.TestCase):
     def test_3_serves_as_its_user(self):
         self.start()
         self.assertIn('"completion_tokens":8', self.box.run(self.generate(8)).replace(" ", ""))
+        # What the units forbid leaves workers of one machine their shared memory.
+        support.eventually(lambda: "transport=shm" in self.box.run("journalctl -u baton-router -o cat"), "a transfer by shared memory")
         owners = self.box.run("for exe in /proc/[0-9]*/exe; do case $(readlink $exe) in /usr/bin/baton_*) stat -c %U ${exe%/exe};; esac; done")
         self.assertEqual(sorted(set(owners.split())), ["baton"])
         self.assertGreaterEqual(len(owners.split()), 3)
@@ -93,6 +100,25 @@ class PackageTest(unittest.TestCase):
             self.assertEqual(int(self.show(unit, "NRestarts")) - before, 20)
             self.wait_ready()
         self.box.run(self.generate(8))
+
+    def test_6_a_worker_turns_round_and_systemd_sees_nothing_end(self):
+        unit = "baton-prefill-worker@2"
+        self.box.run(f"mkdir -p /run/systemd/system/{unit}.service.d && printf '[Service]\\nWatchdogSec=2s\\n' > "
+                     f"/run/systemd/system/{unit}.service.d/fast.conf && systemctl daemon-reload && systemctl start {unit}")
+        pid = self.show(unit, "MainPID")
+
+        def role_of(number):
+            workers = json.loads(self.box.run("baton status --json", check=False) or '{"workers": []}')["workers"]
+            return [worker["role"] for worker in workers if worker["id"].startswith("prefill-") and worker["id"].endswith(f"-{number}") and worker["ready"]]
+        support.eventually(lambda: role_of(2) == ["prefill"], "the second prefill worker")
+        name = self.box.run("hostname").strip()
+        for role in ("decode", "prefill"):
+            self.box.run(f"baton role prefill-{name}-2 {role}")
+            self.assertEqual(role_of(2), [role])
+            self.assertEqual((self.show(unit, "MainPID"), self.show(unit, "NRestarts")), (pid, "0"))
+            told = self.show(unit, "WatchdogTimestampMonotonic")
+            support.eventually(lambda: self.show(unit, "WatchdogTimestampMonotonic") != told, "a word to the watchdog")
+        self.box.run(f"systemctl stop {unit}")
 
     def test_6_watchdog_ends_what_is_stuck(self):
         unit = "baton-decode-worker@1"
