@@ -81,6 +81,17 @@ class StaticTest(unittest.TestCase):
         self.assertEqual(code, 0, output)
         code, output = self.promtool("check", "config", "prometheus.yaml")
         self.assertEqual(code, 0, output)
+        # Debian's Prometheus is built without the discovery of Kubernetes: the rest of that configuration.
+        with open(os.path.join(MONITORING, "prometheus-kubernetes.yaml")) as file:
+            config = yaml.safe_load(file)
+        (discovery,) = config["scrape_configs"][0].pop("kubernetes_sd_configs")
+        self.assertEqual(discovery, {"role": "pod", "namespaces": {"names": ["baton"]}})
+        config["rule_files"] = [os.path.join(MONITORING, "rules.yaml")]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as copy:
+            yaml.safe_dump(config, copy)
+            copy.flush()
+            code, output = self.promtool("check", "config", copy.name)
+        self.assertEqual(code, 0, output)
 
     def test_every_alert_has_a_test_and_an_entry_in_the_guide(self):
         with open(os.path.join(MONITORING, "rules.yaml")) as file:
