@@ -186,9 +186,10 @@ void WorkerRuntime::Calibrate() {
   const MonotonicTime start = Clock::Real()->Now();
   peaks_ = backend_->MeasurePeaks(model_->matrices());
   if (peaks_.read_bytes == 0) return;
-  BATON_LOG(INFO) << absl::StrFormat("this machine does %.2f Tops in int8, %.2f Tflop/s in bf16, %.2f in fp32, and reads %.1f GB/s (%d ms)",
-                                     peaks_.int8_ops * 1e-12, peaks_.bf16_flops * 1e-12, peaks_.fp32_flops * 1e-12,
-                                     peaks_.read_bytes * 1e-9, static_cast<int>(ToMs(Clock::Real()->Now() - start)));
+  const std::string bf16 = peaks_.bf16_flops > 0 ? absl::StrFormat("%.2f Tflop/s in bf16, ", peaks_.bf16_flops * 1e-12) : "";
+  BATON_LOG(INFO) << absl::StrFormat("this machine does %.2f Tops in int8, %s%.2f Tflop/s in fp32, and reads %.1f GB/s (%d ms)",
+                                     peaks_.int8_ops * 1e-12, bf16, peaks_.fp32_flops * 1e-12, peaks_.read_bytes * 1e-9,
+                                     static_cast<int>(ToMs(Clock::Real()->Now() - start)));
 }
 
 // The gRPC server has refused what is no address.

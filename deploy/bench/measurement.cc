@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -77,6 +80,32 @@ void AppendBurst(const Report& report, std::string* text) {
   AppendLine("Worst TTFT of the long prompts (ms)", report.burst_ttft_ms.max, 2, text);
 }
 
+// Errors that name what is new in each request would be as many as requests.
+constexpr size_t kMaxErrors = 10;
+
+using ErrorCount = std::pair<std::string, int>;
+
+// The most frequent first.
+std::vector<ErrorCount> ByCount(const std::map<std::string, int>& errors) {
+  std::vector<ErrorCount> sorted(errors.begin(), errors.end());
+  std::ranges::stable_sort(sorted, std::greater<>(), &ErrorCount::second);
+  return sorted;
+}
+
+void KeepMostFrequent(std::map<std::string, int>* errors) {
+  if (errors->size() <= kMaxErrors) return;
+  const std::vector<ErrorCount> sorted = ByCount(*errors);
+  *errors = std::map<std::string, int>(sorted.begin(), sorted.begin() + kMaxErrors);
+  const std::string others = absl::StrCat("other errors, ", sorted.size() - kMaxErrors, " kinds");
+  for (size_t i = kMaxErrors; i < sorted.size(); ++i) (*errors)[others] += sorted[i].second;
+}
+
+// "400 prompt has token id ...": with an HTTP status, that is the code.
+std::string ErrorName(const Measurement& m) {
+  if (m.status.ok()) return absl::StrCat(m.http_status, " no token came");
+  return m.http_status >= 400 ? absl::StrCat(m.http_status, " ", m.status.message()) : absl::StrCat(m.http_status, " ", m.status.ToString());
+}
+
 }  // namespace
 
 Summary Summarize(std::vector<double> values) {
@@ -108,7 +137,7 @@ Report MakeReport(const std::vector<Measurement>& measurements, MonotonicTime is
     const bool succeeded = m.status.ok() && !m.pieces.empty();
     if (!succeeded) {
       ++report.num_failed;
-      ++report.errors[absl::StrCat(m.http_status, " ", m.status.ok() ? "no token came" : m.status.ToString())];
+      ++report.errors[ErrorName(m)];
       continue;
     }
     if (m.burst) {
@@ -121,6 +150,7 @@ Report MakeReport(const std::vector<Measurement>& measurements, MonotonicTime is
     report.output_tokens += m.output_tokens;
     AddStream(m, first_burst, issue_end, &report, &lists);
   }
+  KeepMostFrequent(&report.errors);
   for (auto& [phase, ms] : report.phase_ms) ms /= report.num_succeeded;
   if (first_sent) report.duration_s = absl::ToDoubleSeconds(*last_end - *first_sent);
   if (first_burst) {
@@ -167,7 +197,7 @@ std::string ReportText(const Report& report) {
   AppendTitle("Load generator", '-', &text);
   AppendLine("P99 lag behind the plan (ms)", report.lag_ms.p99, 2, &text);
   AppendLine("Worst lag behind the plan (ms)", report.lag_ms.max, 2, &text);
-  for (const auto& [error, count] : report.errors) absl::StrAppendFormat(&text, "%6d x %s\n", count, error);
+  for (const auto& [error, count] : ByCount(report.errors)) absl::StrAppendFormat(&text, "%6d x %s\n", count, error);
   absl::StrAppend(&text, std::string(58, '='), "\n");
   return text;
 }

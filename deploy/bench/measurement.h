@@ -49,7 +49,7 @@ struct Report {
   Summary burst_ttft_ms, quiet_itl_ms, burst_itl_ms;
   double quiet_output_rate = 0, burst_output_rate = 0;  // The streams' pieces per second, before and after.
   std::map<std::string, double> phase_ms;               // Mean of each phase of the server's timelines.
-  std::map<std::string, int> errors;                    // "503 UNAVAILABLE: no worker" -> count.
+  std::map<std::string, int> errors;                    // "503 no worker" -> count; the ten most frequent, then "other errors, N kinds".
 };
 // `issue_end`: from when on the load falls; gaps after it do not count in the comparison before and with long prompts.
 Report MakeReport(const std::vector<Measurement>& measurements, MonotonicTime issue_end);

@@ -80,7 +80,7 @@ Json ClusterJson(const v1::GetClusterResponse& cluster) {
   return json;
 }
 
-std::string ClusterText(const v1::GetClusterResponse& cluster, bool color) {
+std::string ClusterText(const v1::GetClusterResponse& cluster, bool color, int columns) {
   const v1::Router& router = cluster.router();
   std::string text = absl::StrCat(
       "router ", router.id(), ": ",
@@ -96,8 +96,8 @@ std::string ClusterText(const v1::GetClusterResponse& cluster, bool color) {
   }
   rows.push_back(std::move(heading));
   for (const v1::Worker& worker : cluster.workers()) rows.push_back(Row(worker));
-  const std::string performance = PerformanceText(cluster, color);
-  absl::StrAppend(&text, Table(rows, color));
+  const std::string performance = PerformanceText(cluster, color, columns);
+  absl::StrAppend(&text, Table(rows, color, columns));
   for (const v1::Worker& worker : cluster.workers()) {
     for (const v1::KvLink& link : worker.links()) {
       if (link.reason().empty()) continue;

@@ -62,7 +62,7 @@ void AddPerformanceJson(const v1::Worker& worker, Json* json) {
   if (worker.has_decode()) (*json)["decode"] = PhaseJson(worker.decode());
 }
 
-std::string PerformanceText(const v1::GetClusterResponse& cluster, bool color) {
+std::string PerformanceText(const v1::GetClusterResponse& cluster, bool color, int columns) {
   std::vector<std::vector<Cell>> rows(1);
   for (const char* title : {"WORKER", "PHASE", "TOKENS/S", "OF ITS MACHINE", "TOKENS/PASS", "READ/PASS", "WORK/PASS", "QK PAIRS"}) {
     rows[0].push_back({title, Tone::kDim});
@@ -71,7 +71,7 @@ std::string PerformanceText(const v1::GetClusterResponse& cluster, bool color) {
     if (worker.prefill().passes() > 0) rows.push_back(Row(worker, "prefill", worker.prefill(), false));
     if (worker.decode().passes() > 0) rows.push_back(Row(worker, "decode", worker.decode(), true));
   }
-  return rows.size() > 1 ? Table(rows, color) : "";
+  return rows.size() > 1 ? Table(rows, color, columns) : "";
 }
 
 }  // namespace baton::cli

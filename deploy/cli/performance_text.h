@@ -13,7 +13,7 @@ namespace baton::cli {
 void AddPerformanceJson(const v1::Worker& worker, nlohmann::ordered_json* json);
 
 // A table: what each worker's phases do, beside what its machine can do. Empty when no worker has told.
-std::string PerformanceText(const v1::GetClusterResponse& cluster, bool color);
+std::string PerformanceText(const v1::GetClusterResponse& cluster, bool color, int columns);
 
 }  // namespace baton::cli
 

@@ -46,7 +46,7 @@ int RunStatus(const ConfigResult& config) {
   RouterClient client(absl::GetFlag(FLAGS_router), *access);
   const auto cluster = client.GetCluster(std::min(absl::GetFlag(FLAGS_timeout), absl::Seconds(10)));
   if (!cluster.ok()) return Fail("status", cluster.status(), json);
-  const std::string text = json ? DumpJson(ClusterJson(*cluster)) + "\n" : ClusterText(*cluster, UseColor(STDOUT_FILENO));
+  const std::string text = json ? DumpJson(ClusterJson(*cluster)) + "\n" : ClusterText(*cluster, UseColor(STDOUT_FILENO), TerminalColumns(STDOUT_FILENO));
   return Print(text) ? kExitOk : kExitFailure;
 }
 

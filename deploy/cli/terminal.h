@@ -14,6 +14,9 @@ enum class Tone { kPlain, kDim, kBold, kGood, kBad };
 // Whether text on `fd` may be coloured: a terminal (not TERM=dumb), and NO_COLOR is not set.
 bool UseColor(int fd);
 
+// Characters in a line of the terminal that `fd` is; 0 where it is none.
+int TerminalColumns(int fd);
+
 // `text` in a tone, where colour may be used.
 std::string Styled(absl::string_view text, Tone tone, bool color);
 
@@ -21,8 +24,9 @@ struct Cell {
   std::string text;
   Tone tone = Tone::kPlain;
 };
-// Aligned columns, two spaces between them; the first row is the heading. Widths count characters, not bytes.
-std::string Table(const std::vector<std::vector<Cell>>& rows, bool color);
+// Aligned columns, two spaces between them; the first row is the heading. Widths count characters, not bytes. Where the table is
+// wider than `columns` (0: no bound) each row becomes a paragraph instead, of its cells behind their titles.
+std::string Table(const std::vector<std::vector<Cell>>& rows, bool color, int columns = 0);
 
 }  // namespace baton::cli
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/bench/measurement.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -58,7 +59,22 @@ TEST(Report, WhatFailedIsCountedByReasonAndNothingElse) {
   EXPECT_EQ(report.num_failed, 4);
   EXPECT_EQ(report.ttft_ms.count, 1u);
   EXPECT_THAT(report.errors, ElementsAre(Pair("200 DATA_LOSS: the stream ended without [DONE]", 1), Pair("200 no token came", 1),
-                                         Pair("503 UNAVAILABLE: no worker", 2)));
+                                         Pair("503 no worker", 2)));
+}
+
+TEST(Report, ManyKindsOfErrorsAreAFewLines) {
+  std::vector<Measurement> failed;
+  for (int i = 0; i < 300; ++i) {
+    const int token = i < 100 ? 7 : i;
+    failed.push_back({.due = At(0), .sent = At(0), .ended = At(1), .status = absl::UnavailableError(absl::StrCat("token ", token)), .http_status = 400});
+  }
+  const Report report = MakeReport(failed, At(100));
+  EXPECT_EQ(report.num_failed, 300);
+  EXPECT_EQ(report.errors.size(), 11u);
+  EXPECT_EQ(report.errors.at("400 token 7"), 100);
+  EXPECT_EQ(report.errors.at("other errors, 191 kinds"), 191);
+  const std::string text = ReportText(report);
+  EXPECT_LT(text.find("191 x other errors, 191 kinds"), text.find("100 x 400 token 7"));
 }
 
 TEST(Report, SplitsGapsAtTheFirstLongPromptAndEndsWithTheLoad) {

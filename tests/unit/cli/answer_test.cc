@@ -195,6 +195,14 @@ TEST(Table, CountsCharacters) {
   EXPECT_EQ(Table({{{"a"}, {"b"}}, {{"äö"}, {"c"}}}, false), "a   b\näö  c\n");
 }
 
+TEST(Table, WiderThanTheTerminalIsAParagraphForEachRow) {
+  const std::vector<std::vector<Cell>> rows = {{{"WHO"}, {"STATE"}, {"WHERE"}, {""}}, {{"p-1"}, {"ready"}, {"here"}, {""}}, {{"d-1"}, {"no"}, {""}, {"why"}}};
+  const std::string wide = "WHO  STATE  WHERE\np-1  ready  here\nd-1  no            why\n";
+  EXPECT_EQ(Table(rows, false, 0), wide);
+  EXPECT_EQ(Table(rows, false, 22), wide);
+  EXPECT_EQ(Table(rows, false, 21), "p-1  STATE ready\n    WHERE here\nd-1  STATE no  why\n");
+}
+
 TEST(AddMessages, KeepsEverythingElseInOrder) {
   v1::ChatPrompt chat;
   ASSERT_THAT(AddMessages(R"([{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"z":1,"a":2}]}])", &chat),
