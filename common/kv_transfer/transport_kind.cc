@@ -28,7 +28,8 @@ constexpr std::array<TransportInfo, 6> kTransports = {{
 
 // The others are named so that they can be refused by name.
 bool Built(const TransportInfo& info) {
-  return !info.needs_device || (info.kind == TransportKind::kNccl && BATON_NCCL_TRANSPORT != 0);
+  if (info.kind == TransportKind::kCudaIpc) return BATON_CUDA_IPC_TRANSPORT != 0;
+  return info.kind != TransportKind::kNccl || BATON_NCCL_TRANSPORT != 0;
 }
 
 // Boot id, user and network namespace: abstract sockets live in the last, and the first tells machines apart that have

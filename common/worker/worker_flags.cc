@@ -28,8 +28,8 @@ ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; e
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(std::string, router, "", "HOST:PORT of the routers to register with, separated by commas.");
 ABSL_FLAG(std::string, api_key_file, "", "File with the key that the routers want of workers (their --api-keys); read at each registration.");
-ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, nccl, tcp, grpc; nccl between GPUs). With TLS in the "
-          "cluster nccl and tcp need --insecure.");
+ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (cuda_ipc, shm, nccl, tcp, grpc; cuda_ipc and nccl "
+          "between GPUs). With TLS in the cluster nccl and tcp need --insecure.");
 ABSL_FLAG(bool, insecure, false, "Listen for other machines, or let KV travel between them, in the clear.");
 ABSL_FLAG(bool, status_tls, false, "--status speaks TLS as well, with --cluster-tls-cert and without asking for certificates.");
 

@@ -19,7 +19,7 @@ KvLinksOptions WorkerLinksOptions(WorkerRuntime* runtime) {
     sender.transfer_timeout = runtime->options().transfer_timeout;
     sender.max_frame_bytes = FrameBytesFor(offer.kind);
     return std::make_shared<LinkSender>(sender, runtime->pool(),
-                                        LinkFactoryFor(offer, sender.transfer_timeout, runtime->options().cluster_tls));
+                                        LinkFactoryFor(offer, sender.transfer_timeout, runtime->options().cluster_tls, runtime->pool()));
   };
   options.on_fallback = [runtime](TransportKind kind) { runtime->CountTransportFallback(TransportName(kind)); };
   return options;

@@ -11,6 +11,8 @@
 #include "common/base/logging.h"
 #include "common/kv_transfer/layout_conversion.h"
 #include "common/kv_transfer/transports/make_link.h"
+#include "tests/support/device_pool.h"
+#include "tests/support/paths.h"
 
 namespace baton::testing {
 namespace {
@@ -20,6 +22,16 @@ constexpr uint64_t kTokenHash = 77;
 
 Backend* HostBackend() {
   static Backend* const backend = CreateBackend("reference")->release();
+  return backend;
+}
+
+// A simulated one. Its memory can be opened by other processes.
+Backend* DeviceBackend() {
+  static Backend* const backend = [] {
+    auto made = CreateBackend("cuda", {.cuda_driver = BuildPath("tests/libcuda_sim.so"), .cublas_library = BuildPath("tests/libcublas_sim.so")});
+    BATON_CHECK(made.ok()) << made.status();
+    return made->release();
+  }();
   return backend;
 }
 
@@ -34,6 +46,20 @@ void KeepGrpcUp() {
 
 KvLayout SmallLayout(int block_size, KvDtype dtype) {
   return {.num_layers = 3, .num_kv_heads = 2, .head_dim = 8, .block_size = block_size, .dtype = dtype};
+}
+
+std::unique_ptr<KvPool> OnDevice(const KvPool& pool) {
+  auto made = KvPool::Create(pool.layout(), pool.num_blocks(), DeviceBackend());
+  BATON_CHECK(made.ok()) << made.status();
+  std::vector<int32_t> blocks;
+  for (int block = 0; block < pool.num_blocks(); ++block) {
+    blocks.push_back(block);
+    for (int layer = 0; layer < pool.layout().num_layers; ++layer) {
+      std::ranges::copy(pool.Cell(layer, block), (*made)->Cell(layer, block).begin());
+    }
+  }
+  (*made)->ToDevice(blocks);
+  return *std::move(made);
 }
 
 std::unique_ptr<KvPool> FilledPool(const KvLayout& layout, int num_blocks, uint32_t seed) {
@@ -73,8 +99,8 @@ KvLayout TestReceiver::wire_layout() const {
 
 TestReceiver::TestReceiver(const Options& options) : options_(options) {
   const bool shared = options.kind == TransportKind::kShm && options.share_pool;
-  auto pool = shared ? KvPool::CreateShared(options.layout, options.num_blocks)
-                     : KvPool::Create(options.layout, options.num_blocks, HostBackend());
+  Backend* const backend = options.kind == TransportKind::kCudaIpc && options.share_pool ? DeviceBackend() : HostBackend();
+  auto pool = shared ? KvPool::CreateShared(options.layout, options.num_blocks) : KvPool::Create(options.layout, options.num_blocks, backend);
   BATON_CHECK(pool.ok()) << pool.status();
   pool_ = *std::move(pool);
   KvReceiverSetOptions set;
@@ -230,7 +256,7 @@ std::unique_ptr<LinkSender> MakeSender(const TransportOffer& offer, const Sender
   sender.address = offer.address;
   sender.transfer_timeout = options.transfer_timeout;
   sender.max_frame_bytes = options.max_frame_bytes;
-  const KvLinkFactory factory = LinkFactoryFor(offer, options.transfer_timeout);
+  const KvLinkFactory factory = LinkFactoryFor(offer, options.transfer_timeout, nullptr, options.pool);
   return std::make_unique<LinkSender>(sender, options.pool, [factory, decorate = options.decorate](KvLink::Events events) {
     auto link = factory(std::move(events));
     return decorate ? decorate(std::move(link)) : std::move(link);

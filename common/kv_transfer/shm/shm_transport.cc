@@ -5,6 +5,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/shm/mapped_pool.h"
 #include "common/kv_transfer/stream/stream_link.h"
 #include "common/kv_transfer/stream/stream_receiver.h"
 
@@ -27,7 +28,7 @@ std::unique_ptr<KvLink> MakeShmKvLink(const ShmKvLinkOptions& options, KvLink::E
   link.kind = TransportKind::kShm;
   link.address = options.address;
   link.connect = [address = options.address](absl::Duration) { return ConnectUnix(address); };
-  link.map_pool = true;
+  link.open_pool = MapPeerPool;
   link.stall_timeout = options.stall_timeout;
   return std::make_unique<StreamLink>(std::move(link), std::move(events));
 }

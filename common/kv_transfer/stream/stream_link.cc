@@ -13,7 +13,6 @@
 #include "common/base/ids.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
-#include "common/kv_transfer/copy_past_caches.h"
 
 namespace baton {
 namespace {
@@ -21,50 +20,7 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 // A connection with more than this queued gets no further frame; with less, small frames are sent together.
 constexpr size_t kQueuedBytes = 128 << 10;
-constexpr size_t kPlacedBytes = 512 << 10;  // So much is placed before the receiver hears of it and begins to verify.
-constexpr size_t kStuckBytes = 1 << 20;     // A link that has so much queued drops what is only polite.
-
-// Reads on through the pieces of a frame.
-class Pieces {
- public:
-  explicit Pieces(std::span<const std::span<const uint8_t>> pieces) : pieces_(pieces) {}
-  // The next `bytes` of them, or what is left; in one span where they lie in one piece, else copied.
-  std::span<const uint8_t> Next(size_t bytes) {
-    while (!pieces_.empty() && offset_ == pieces_.front().size()) Advance();
-    if (pieces_.empty()) return {};
-    const std::span<const uint8_t> rest = pieces_.front().subspan(offset_);
-    if (rest.size() >= bytes) {
-      offset_ += bytes;
-      return rest.first(bytes);
-    }
-    copy_.clear();
-    while (!pieces_.empty() && copy_.size() < bytes) {
-      const std::span<const uint8_t> from = pieces_.front().subspan(offset_);
-      const size_t part = std::min(from.size(), bytes - copy_.size());
-      copy_.insert(copy_.end(), from.begin(), from.begin() + static_cast<ptrdiff_t>(part));
-      offset_ += part;
-      if (offset_ == pieces_.front().size()) Advance();
-    }
-    return copy_;
-  }
-
- private:
-  void Advance() {
-    pieces_ = pieces_.subspan(1);
-    offset_ = 0;
-  }
-  std::span<const std::span<const uint8_t>> pieces_;
-  size_t offset_ = 0;
-  std::vector<uint8_t> copy_;
-};
-
-MessageHeader HeaderOf(const OutgoingFrame& frame, MessageType type, size_t body_bytes) {
-  return {.type = type,
-          .transfer = frame.transfer,
-          .attempt = frame.attempt,
-          .frame = frame.header,
-          .body_bytes = static_cast<uint32_t>(body_bytes)};
-}
+constexpr size_t kStuckBytes = 1 << 20;  // A link that has so much queued drops what is only polite.
 
 }  // namespace
 
@@ -121,10 +77,8 @@ absl::StatusOr<StreamHello> StreamLink::ReadWelcome(size_t connection, Monotonic
     if (header.type == MessageType::kRefused) return DecodeError(body);
     if (header.type != MessageType::kWelcome) return absl::InvalidArgumentError("KV link: the first answer must be Welcome");
     BATON_ASSIGN_OR_RETURN(const StreamHello welcome, DecodeHello(options_.kind, body));
-    if (options_.map_pool && welcome.num_blocks > 0) {
-      if (!memory) return absl::FailedPreconditionError("KV link: the receiver sent no memory");
-      BATON_ASSIGN_OR_RETURN(const KvLayout layout, ParseKvLayout(welcome.hello.compatibility.kv_layout));
-      BATON_ASSIGN_OR_RETURN(peer_pool_, KvPool::MapShared(layout, static_cast<int>(welcome.num_blocks), memory.get()));
+    if (options_.open_pool != nullptr && welcome.num_blocks > 0) {
+      BATON_ASSIGN_OR_RETURN(peer_pool_, options_.open_pool(welcome, memory));
     }
     answers_.erase(answers_.begin(), answers_.begin() + static_cast<ptrdiff_t>(kHeaderBytes + header.body_bytes));
     return welcome;
@@ -147,40 +101,18 @@ absl::Status StreamLink::SendFrame(const OutgoingFrame& frame, const Interrupted
   size_t bytes = 0;
   for (const auto& piece : frame.payload) bytes += piece.size();
   if (peer_pool_ != nullptr && frame.grant != nullptr && frame.grant->one_sided) {
-    BATON_RETURN_IF_ERROR(Place(frame));
-    connections_[0]->out.Append(EncodeHeader(HeaderOf(frame, MessageType::kPlacedFrame, 0)));
-    placed_bytes_ += bytes;
-    return placed_bytes_ < kPlacedBytes ? absl::OkStatus() : Flush(interrupted);
+    return PlaceFrame(frame, bytes, interrupted);
   }
   BATON_ASSIGN_OR_RETURN(Connection* const connection, NextWritable(interrupted));
-  connection->out.Append(EncodeHeader(HeaderOf(frame, MessageType::kFrame, bytes)));
+  connection->out.Append(EncodeHeader({.type = MessageType::kFrame,
+                                       .transfer = frame.transfer,
+                                       .attempt = frame.attempt,
+                                       .frame = frame.header,
+                                       .body_bytes = static_cast<uint32_t>(bytes)}));
   for (const auto& piece : frame.payload) connection->out.AppendReference(piece);
   // Small frames wait for company; the sender flushes when it has no more to do.
   if (connection->out.size() >= kQueuedBytes) BATON_RETURN_IF_ERROR(SendSome().status());
   if (!frame.lasting) connection->out.Own();
-  return absl::OkStatus();
-}
-
-absl::Status StreamLink::Place(const OutgoingFrame& frame) {
-  const KvLayout& layout = peer_pool_->layout();
-  const FrameHeader& header = frame.header;
-  Pieces pieces(frame.payload);
-  for (int token = header.token_begin; token < header.token_end; token += layout.block_size) {
-    const size_t index = static_cast<size_t>(token / layout.block_size);
-    const BlockId block = index < frame.grant->blocks.size() ? frame.grant->blocks[index] : -1;
-    if (block < 0 || block >= peer_pool_->num_blocks() || header.layer < 0 || header.layer >= layout.num_layers) {
-      return absl::InternalError(absl::StrCat("the grant has no block for token ", token, " of layer ", header.layer));
-    }
-    const int count = std::min(layout.block_size, header.token_end - token);
-    const std::span<const uint8_t> bytes = pieces.Next(static_cast<size_t>(count) * layout.token_layer_bytes());
-    // Less than a whole part happens only where a test cuts frames short; the receiver finds out.
-    const int whole = static_cast<int>(bytes.size() / layout.token_layer_bytes());
-    if (whole == layout.block_size) {
-      CopyPastCaches(peer_pool_->Cell(header.layer, block).data(), bytes.data(), bytes.size());
-    } else if (whole > 0) {
-      peer_pool_->WriteTokens(header.layer, block, 0, whole, bytes.first(static_cast<size_t>(whole) * layout.token_layer_bytes()));
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -238,6 +170,7 @@ absl::Status StreamLink::WaitUntil(const std::function<bool()>& done, const Inte
 
 absl::Status StreamLink::Flush(const Interrupted& interrupted) {
   placed_bytes_ = 0;
+  BATON_RETURN_IF_ERROR(AnnouncePlaced(/*all=*/true, interrupted));
   BATON_RETURN_IF_ERROR(SendBatch());
   const auto sent = [this] {
     return std::all_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->out.empty(); });
@@ -251,6 +184,7 @@ absl::Status StreamLink::SendManifest(const TransferId& transfer, int attempt, c
                                       const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(interrupted());
   if (!alive()) return Broken("the receiver closed it");
+  BATON_RETURN_IF_ERROR(AnnouncePlaced(/*all=*/true, interrupted));
   BATON_RETURN_IF_ERROR(SendBatch());
   connections_[0]->out.Append(EncodeMessage(MessageType::kManifest, transfer, attempt, EncodeManifest(manifest)));
   BATON_RETURN_IF_ERROR(Flush(interrupted));
@@ -260,13 +194,16 @@ absl::Status StreamLink::SendManifest(const TransferId& transfer, int attempt, c
 
 void StreamLink::SendAborted(const TransferId& transfer, int attempt) {
   if (connections_.empty() || connections_[0]->out.size() > kStuckBytes) return;
-  if (alive()) SendBatch().IgnoreError();  // A broken link says as much.
+  if (alive()) AnnouncePlaced(/*all=*/false, [] { return absl::OkStatus(); }).IgnoreError();  // A broken link says as much.
+  if (alive()) SendBatch().IgnoreError();  // As here.
   connections_[0]->out.Append(EncodeMessage(MessageType::kAborted, transfer, attempt));
   if (alive()) SendSome().status().IgnoreError();  // A broken link says as much.
 }
 
+// Where the pool is written to in spite of all, the link says nothing more: not even that an attempt has ended.
 void StreamLink::Settle() {
   for (const auto& connection : connections_) connection->out.Own();
+  if (peer_pool_ != nullptr && !peer_pool_->Settle()) broken_.store(true);
 }
 
 void StreamLink::Close(absl::Duration flush_timeout) {
@@ -285,6 +222,7 @@ void StreamLink::Close(absl::Duration flush_timeout) {
     while (!drained_.load() && Clock::Real()->Now() < deadline) WaitFor(-1, 0, closed_.get(), deadline);
   }
   if (payloads_ != nullptr) payloads_->Close(/*orderly=*/false);
+  if (peer_pool_ != nullptr) peer_pool_->Settle();
   open_.store(false);
   SetEvent(wake_);
   reader_.Join();

@@ -3,6 +3,7 @@
 #define BATON_COMMON_KV_TRANSFER_STREAM_STREAM_LINK_H_
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,10 +12,10 @@
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
 #include "common/base/thread.h"
-#include "common/kv/kv_pool.h"
 #include "common/kv_transfer/kv_link.h"
 #include "common/kv_transfer/stream/out_buffer.h"
 #include "common/kv_transfer/stream/payload_channel.h"
+#include "common/kv_transfer/stream/peer_pool.h"
 #include "common/kv_transfer/stream/socket.h"
 #include "common/kv_transfer/stream/wire_format.h"
 
@@ -25,7 +26,9 @@ struct StreamLinkOptions {
   std::string address;  // For messages.
   std::function<absl::StatusOr<Fd>(absl::Duration timeout)> connect;
   int num_connections = 1;
-  bool map_pool = false;  // The receiver may send its pool's memory: what a grant allows is written there.
+  // The receiver may share its pool, with this Welcome and the descriptor that came along, if one did: what a grant allows is written
+  // there. Null: it is not.
+  std::function<absl::StatusOr<std::unique_ptr<PeerPool>>(const StreamHello& welcome, const Fd& memory)> open_pool;
   absl::Duration stall_timeout = absl::Seconds(10);
   std::function<std::unique_ptr<PayloadWriter>()> make_payloads;  // Null: payloads go over the sockets.
 };
@@ -61,14 +64,16 @@ class StreamLink final : public KvLink {
   absl::StatusOr<StreamHello> ReadWelcome(size_t connection, MonotonicTime deadline);
 
   // The sending thread.
-  absl::Status Place(const OutgoingFrame& frame);
   // stream_link_payloads.cc.
+  absl::Status PlaceFrame(const OutgoingFrame& frame, size_t bytes, const Interrupted& interrupted);
+  // Tells the receiver of the frames that lie in its pool; `all`: waits until every one does that was placed.
+  absl::Status AnnouncePlaced(bool all, const Interrupted& interrupted);
   absl::Status AddToBatch(const OutgoingFrame& frame, const Interrupted& interrupted);
   absl::Status OpenPayloads(const Interrupted& interrupted);
   absl::Status SendBatch();
   // `interrupted`, with the sockets kept going, and the link's own end.
   Interrupted WhileAlive(const Interrupted& interrupted);
-  // What a call to the payload channel came to: a channel that failed takes the link with it.
+  // What a call to the payload channel, or the receiver's pool, came to: one that failed takes the link with it.
   absl::Status OfPayloads(const absl::Status& status, const Interrupted& interrupted);
   absl::StatusOr<Connection*> NextWritable(const Interrupted& interrupted);
   // Sends what the sockets take now. Whether anything moved.
@@ -86,8 +91,9 @@ class StreamLink final : public KvLink {
   const StreamLinkOptions options_;
   const Events events_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::unique_ptr<KvPool> peer_pool_;  // With map_pool, after Open, where the receiver shares it.
+  std::unique_ptr<PeerPool> peer_pool_;  // With open_pool, after Open, where the receiver shares it.
   size_t next_connection_ = 0;
+  std::deque<MessageHeader> placed_;  // Of frames that the receiver has not been told of.
   size_t placed_bytes_ = 0;  // Since the last flush.
   std::unique_ptr<PayloadWriter> payloads_;  // Null before the first frame.
   std::vector<BatchedFrame> batch_;          // In it, and not announced.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a stream link that sends payloads beside its sockets.
+// The part of a stream link that brings payloads to the receiver beside its sockets.
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -8,6 +8,39 @@
 #include "common/kv_transfer/stream/stream_link.h"
 
 namespace baton {
+namespace {
+
+constexpr size_t kPlacedBytes = 512 << 10;  // So much is placed before the receiver hears of it and begins to verify.
+
+}  // namespace
+
+// ---- Into the receiver's pool.
+
+absl::Status StreamLink::PlaceFrame(const OutgoingFrame& frame, size_t bytes, const Interrupted& interrupted) {
+  const absl::Status placed = peer_pool_->Place(frame, WhileAlive(interrupted));
+  if (absl::IsInternal(placed)) return placed;  // A frame that is not the grant's: the link is none the worse for it.
+  BATON_RETURN_IF_ERROR(OfPayloads(placed, interrupted));
+  placed_.push_back({.type = MessageType::kPlacedFrame, .transfer = frame.transfer, .attempt = frame.attempt, .frame = frame.header});
+  placed_bytes_ += bytes;
+  if (placed_bytes_ < kPlacedBytes) return absl::OkStatus();
+  placed_bytes_ = 0;
+  BATON_RETURN_IF_ERROR(AnnouncePlaced(/*all=*/false, interrupted));
+  return WaitUntil([this] { return connections_[0]->out.empty(); }, interrupted);
+}
+
+absl::Status StreamLink::AnnouncePlaced(bool all, const Interrupted& interrupted) {
+  if (placed_.empty()) return absl::OkStatus();
+  if (all) BATON_RETURN_IF_ERROR(OfPayloads(peer_pool_->Finish(WhileAlive(interrupted)), interrupted));
+  const absl::StatusOr<size_t> arrived = peer_pool_->Arrived();
+  BATON_RETURN_IF_ERROR(OfPayloads(arrived.status(), interrupted));
+  for (size_t i = 0; i < *arrived; ++i) {
+    connections_[0]->out.Append(EncodeHeader(placed_.front()));
+    placed_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+// ---- By a payload channel.
 
 absl::Status StreamLink::AddToBatch(const OutgoingFrame& frame, const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(OpenPayloads(interrupted));

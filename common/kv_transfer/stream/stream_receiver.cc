@@ -151,7 +151,7 @@ void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
     const auto deny = [&](const TransferId& transfer, int attempt, const absl::Status& why) {
       Deny(connection->peer, transfer, attempt, why);
     };
-    StreamSession session(&core_, &source, {options_.share_pool, options_.open_payloads}, on_hello, deny);
+    StreamSession session(&core_, &source, {options_.share_pool, options_.open_payloads, options_.open_placed}, on_hello, deny);
     status = session.Run();
   }
   SetEvent(connection->read_out);
@@ -224,9 +224,10 @@ absl::Status StreamReceiver::Welcome(Connection& connection, const StreamHello& 
   const KvPool& pool = *core_.options().pool;
   StreamHello answer{.hello = core_.hello(), .link = hello.link};
   answer.num_blocks = options_.share_pool ? static_cast<uint32_t>(pool.num_blocks()) : 0;
+  if (options_.share_pool) answer.memory = options_.pool_memory;
   const std::vector<uint8_t> message = EncodeMessage(MessageType::kWelcome, {}, 0, EncodeHello(answer));
   MutexLock lock(&connection.write_mutex);
-  if (options_.share_pool) return SendWithFd(connection.socket.get(), message, pool.shared_fd());
+  if (options_.share_pool && options_.pool_memory.empty()) return SendWithFd(connection.socket.get(), message, pool.shared_fd());
   const iovec vector = {.iov_base = const_cast<uint8_t*>(message.data()), .iov_len = message.size()};
   BATON_ASSIGN_OR_RETURN(const size_t sent, WriteNow(connection.socket.get(), std::span(&vector, 1)));
   return sent == message.size() ? absl::OkStatus() : absl::UnavailableError("the peer takes no answer");

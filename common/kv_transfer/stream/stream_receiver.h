@@ -22,9 +22,11 @@ struct StreamReceiverOptions {
   TransportKind kind = TransportKind::kTcp;
   std::string address;  // As told to writers.
   bool same_user = false;  // A Unix socket: who is another user's is refused.
-  // The peer's process may write into the pool, whose memfd it is sent: it must be the same user's, and it is watched until it
-  // ends, because a closed link does not end what it may do.
+  // The peer's process may write into the pool, whose memfd it is sent, or `pool_memory`, where that says how else it is opened: it must
+  // be the same user's, and it is watched until it ends, because a closed link does not end what it may do.
   bool share_pool = false;
+  std::string pool_memory = {};
+  decltype(StreamSessionOptions::open_placed) open_placed = nullptr;
   // Null, or what payloads come by: see StreamSessionOptions.
   decltype(StreamSessionOptions::open_payloads) open_payloads;
   int max_connections = 256;  // More are closed at once.

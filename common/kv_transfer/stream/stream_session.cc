@@ -94,9 +94,17 @@ void StreamSession::OnOpen(const MessageHeader& header) {
 
 absl::Status StreamSession::OnPlacedFrame(const MessageHeader& header) {
   if (!options_.may_place || header.body_bytes != 0) return absl::InvalidArgumentError("KV link: a placed frame where none can be");
-  if (const auto zone = core_->Find(*admissions_, header.transfer, header.attempt); zone != nullptr) {
+  const auto zone = core_->Find(*admissions_, header.transfer, header.attempt);
+  if (zone == nullptr) return absl::OkStatus();
+  if (options_.open_placed == nullptr) {
     core_->OnFrameResult(peer_, header.transfer, zone->Accept(header.frame));
+    return absl::OkStatus();
   }
+  if (placed_ == nullptr) {
+    BATON_ASSIGN_OR_RETURN(placed_, options_.open_placed());
+  }
+  BATON_ASSIGN_OR_RETURN(const auto payload, placed_->Read(*zone, header.frame, [this] { return source_->Interrupted(); }));
+  core_->OnFrameResult(peer_, header.transfer, zone->Write(header.frame, payload));
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/kv_transfer/receiver_core.h"
 #include "common/kv_transfer/stream/payload_channel.h"
+#include "common/kv_transfer/stream/placed_reader.h"
 #include "common/kv_transfer/stream/wire_format.h"
 
 namespace baton {
@@ -35,6 +36,8 @@ struct StreamSessionOptions {
   bool may_place = false;  // The peer may say that it has written into the pool itself.
   // Opens this end of a payload channel with the writer's invitation; null: frames come by the source only.
   std::function<absl::StatusOr<std::unique_ptr<PayloadReader>>(std::span<const uint8_t> invitation)> open_payloads;
+  // With may_place: what brings placed frames to the host; null: the pool's cells on the host are where they lie.
+  std::function<absl::StatusOr<std::unique_ptr<PlacedReader>>()> open_placed;
 };
 
 // The receiver's side of one connection of a byte-stream link: reads messages until the connection ends, and does what they
@@ -79,6 +82,7 @@ class StreamSession {
   size_t ahead_begin_ = 0, ahead_end_ = 0;
   std::vector<uint8_t> body_;
   std::unique_ptr<PayloadReader> payloads_;  // Null before an invitation.
+  std::unique_ptr<PlacedReader> placed_;     // Null before the first placed frame.
 };
 
 }  // namespace baton

@@ -157,6 +157,7 @@ std::vector<uint8_t> EncodeHello(const StreamHello& hello) {
   writer.Number(hello.connection);
   writer.Number(hello.num_connections);
   writer.Number(hello.num_blocks);
+  if (!hello.memory.empty()) writer.Text(hello.memory);
   return writer.Take();
 }
 
@@ -173,6 +174,7 @@ absl::StatusOr<StreamHello> DecodeHello(TransportKind kind, std::span<const uint
   hello.connection = reader.Number<uint32_t>();
   hello.num_connections = reader.Number<uint32_t>();
   hello.num_blocks = reader.Number<uint32_t>();
+  if (reader.left() > 0) hello.memory = reader.Text();
   BATON_RETURN_IF_ERROR(reader.Done("Hello"));
   return hello;
 }

@@ -68,6 +68,7 @@ struct StreamHello {
   uint64_t link = 0;  // A random number that the connections of one link share.
   uint32_t connection = 0, num_connections = 1;
   uint32_t num_blocks = 0;  // kWelcome with a shared pool: its blocks.
+  std::string memory = {};  // And what its memory is opened by, where that is no descriptor. No part of the message where empty.
 };
 std::vector<uint8_t> EncodeHello(const StreamHello& hello);
 absl::StatusOr<StreamHello> DecodeHello(TransportKind kind, std::span<const uint8_t> body);

@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/cuda_ipc/cuda_ipc_transport.h"
 #include "common/kv_transfer/nccl/nccl_transport.h"
 
 namespace baton {
@@ -27,11 +28,12 @@ Opened& TheOpened() {
 
 absl::Status OpenOne(const DeviceTransportOptions& options, const std::string& nccl_library, TransportKind kind, DeviceTransports* devices) {
   if (!options.on_device) return absl::FailedPreconditionError("this worker does not compute on a GPU (--device)");
-  if (kind == TransportKind::kNccl) {
+  if (kind == TransportKind::kCudaIpc) {
+    BATON_ASSIGN_OR_RETURN(devices->cuda_ipc, OpenCudaIpc({.cuda_driver = options.cuda_driver}));
+  } else {
     BATON_ASSIGN_OR_RETURN(devices->nccl, OpenNccl({.cuda_driver = options.cuda_driver, .nccl_library = nccl_library}));
-    return absl::OkStatus();
   }
-  return absl::UnimplementedError("not part of this build");
+  return absl::OkStatus();
 }
 
 }  // namespace

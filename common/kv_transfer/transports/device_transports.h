@@ -12,11 +12,13 @@
 
 namespace baton {
 
+class CudaIpcRuntime;
 class NcclRuntime;
 
 // What the transports that move device memory need. There is one for the process, as there is one context of the driver: links and
 // receivers are made with what was opened last. Null: that kind cannot be used. Thread-safe.
 struct DeviceTransports {
+  std::shared_ptr<CudaIpcRuntime> cuda_ipc;
   std::shared_ptr<NcclRuntime> nccl;
   absl::Duration stall_timeout = absl::Seconds(10);  // Of receivers: what is announced and does not come for so long has stalled.
 };

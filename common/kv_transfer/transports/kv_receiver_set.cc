@@ -6,6 +6,7 @@
 
 #include "common/base/host_port.h"
 #include "common/base/logging.h"
+#include "common/kv_transfer/cuda_ipc/cuda_ipc_transport.h"
 #include "common/kv_transfer/grpc/grpc_kv_receiver.h"
 #include "common/kv_transfer/inproc/inproc_transport.h"
 #include "common/kv_transfer/nccl/nccl_transport.h"
@@ -56,8 +57,14 @@ absl::Status KvReceiverSet::Start(const std::string& address) {
         }
         break;
       }
-      case TransportKind::kCudaIpc:
-        receiver = absl::UnimplementedError("not part of this build");
+      case TransportKind::kCudaIpc: {
+        const DeviceTransports devices = OpenedDeviceTransports();
+        if (devices.cuda_ipc == nullptr) {
+          receiver = absl::FailedPreconditionError("CUDA is not open");
+        } else {
+          receiver = StartCudaIpcKvReceiver(devices.cuda_ipc, devices.stall_timeout, options_.share_pool, options_.receiver, directory_, events_);
+        }
+      }
     }
     if (receiver.ok()) {
       others_[kind] = *std::move(receiver);

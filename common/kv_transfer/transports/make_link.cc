@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/kv_transfer/cuda_ipc/cuda_ipc_transport.h"
 #include "common/kv_transfer/grpc/grpc_kv_link.h"
 #include "common/kv_transfer/inproc/inproc_transport.h"
 #include "common/kv_transfer/nccl/nccl_transport.h"
@@ -13,7 +14,8 @@
 
 namespace baton {
 
-KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout, std::shared_ptr<const RpcTls> tls) {
+KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout, std::shared_ptr<const RpcTls> tls,
+                             const KvPool* source) {
   switch (offer.kind) {
     case TransportKind::kInproc:
       return [offer](KvLink::Events events) { return std::make_unique<InprocKvLink>(offer.address, std::move(events)); };
@@ -37,8 +39,13 @@ KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_t
         return MakeNcclKvLink(runtime, {.address = offer.address, .stall_timeout = stall_timeout}, std::move(events));
       };
     }
-    case TransportKind::kCudaIpc:
-      break;
+    case TransportKind::kCudaIpc: {
+      const std::shared_ptr<CudaIpcRuntime> runtime = OpenedDeviceTransports().cuda_ipc;
+      BATON_CHECK(runtime != nullptr) << "CUDA is not open";
+      return [offer, stall_timeout, runtime, source](KvLink::Events events) {
+        return MakeCudaIpcKvLink(runtime, {.address = offer.address, .stall_timeout = stall_timeout, .source = source}, std::move(events));
+      };
+    }
   }
   BATON_CHECK(false) << "no KV links by " << TransportName(offer.kind);
   return nullptr;

@@ -9,11 +9,14 @@
 
 namespace baton {
 
+class KvPool;
 class RpcTls;
 
 // Makes links to the receiver that `offer` names. A peer that takes nothing for `stall_timeout` has stalled.
-// By grpc it is encrypted with `tls`, if that is not null; the other kinds never are.
-KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout, std::shared_ptr<const RpcTls> tls = nullptr);
+// By grpc it is encrypted with `tls`, if that is not null; the other kinds never are. `source` is the sender's pool, which outlives the
+// links: cuda_ipc copies from where it lies on the device. Null: from the host.
+KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_timeout, std::shared_ptr<const RpcTls> tls = nullptr,
+                             const KvPool* source = nullptr);
 
 }  // namespace baton
 

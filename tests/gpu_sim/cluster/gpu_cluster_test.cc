@@ -52,6 +52,7 @@ TEST_P(GpuClusterTest, GreedyIdsAreTheCpus) {
 
 std::vector<Pair> Pairs() {
   std::vector<Pair> pairs = {{"gpu_to_gpu_shm", true, true, "shm"}, {"gpu_to_gpu_grpc", true, true, "grpc"},
+                             {"gpu_to_gpu_cuda_ipc", true, true, "cuda_ipc"},
                              {"cpu_to_gpu_tcp", false, true, "tcp"}, {"gpu_to_cpu_shm", true, false, "shm"}};
   if (ParseTransportKind("nccl").ok()) pairs.push_back({"gpu_to_gpu_nccl", true, true, "nccl"});
   return pairs;

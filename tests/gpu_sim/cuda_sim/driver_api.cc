@@ -31,7 +31,8 @@ CUresult OnStream(CUstream stream, Work work) {
 }
 
 CUresult Copy(void* to, const void* from, size_t bytes, CUstream stream) {
-  return OnStream(stream, [=] { std::memcpy(to, from, bytes); });
+  // Whoever closes shared memory before its copies have ended is told of it.
+  return OnStream(stream, [=, target = Device().ipc().Hold(to), source = Device().ipc().Hold(from)] { Device().ipc().Copy(to, from, bytes); });
 }
 
 struct ErrorText { CUresult error; const char* name; const char* text; };
@@ -49,6 +50,9 @@ constexpr ErrorText kErrors[] = {
     {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 };
 
@@ -124,6 +128,13 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* out, size_t bytes) {
   return Device().sticky() != CUDA_SUCCESS ? Device().sticky() : Device().Allocate(bytes, out);
 }
 CUresult CUDAAPI cuMemFree(CUdeviceptr pointer) { return Device().Free(pointer); }
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+  return Device().sticky() != CUDA_SUCCESS ? Device().sticky() : Device().Export(pointer, handle);
+}
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* out, CUipcMemHandle handle, unsigned int flags) {
+  return Device().sticky() != CUDA_SUCCESS ? Device().sticky() : Device().Open(handle, flags, out);
+}
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr pointer) { return Device().Close(pointer); }
 CUresult CUDAAPI cuMemHostAlloc(void** out, size_t bytes, unsigned int) { return Device().AllocateHost(bytes, out); }
 CUresult CUDAAPI cuMemFreeHost(void* pointer) { return Device().FreeHost(pointer); }
 CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu_sim/cuda_sim/sim_device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +15,11 @@
 namespace baton::cuda_sim {
 namespace {
 
-constexpr size_t kAlignment = 256;  // As the driver's.
+constexpr size_t kPage = 4096;
+
+// Whole pages of its own, so that they can be shared with another process.
+size_t Pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
 constexpr size_t kMaxFindings = 100;
 
 }  // namespace
@@ -30,6 +36,7 @@ SimDevice& SimDevice::Get() {
 
 // Of another process: the first one that comes takes the file away, so that whoever replaces it works.
 void SimDevice::TakePlan() {
+  if (const char* const ipc = std::getenv("BATON_CUDA_SIM_IPC_PLAN"); ipc != nullptr) ipc_.TakePlan(ipc);
   const char* const path = std::getenv("BATON_CUDA_SIM_PLAN");
   if (path == nullptr) return;
   std::ifstream in(path);
@@ -44,8 +51,8 @@ CUresult SimDevice::Allocate(size_t bytes, CUdeviceptr* out) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   MutexLock lock(&mutex_);
   if (bytes > limit_ || allocated_ > limit_ - bytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* const data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (data == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  void* const data = mmap(nullptr, Pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   std::memset(data, 0xff, bytes);  // As a float, a NaN.
   allocations_[data] = bytes;
   allocated_ += bytes;
@@ -59,14 +66,58 @@ CUresult SimDevice::Free(CUdeviceptr pointer) {
   if (pointer == 0) return CUDA_SUCCESS;
   SynchronizeAll();
   void* const data = reinterpret_cast<void*>(pointer);
-  MutexLock lock(&mutex_);
-  const auto found = allocations_.find(data);
-  if (found == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
-  memory_.Remove(data);
-  allocated_ -= found->second;
-  allocations_.erase(found);
-  std::free(data);
+  size_t bytes = 0;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = allocations_.find(data);
+    if (found != allocations_.end()) {
+      bytes = found->second;
+      memory_.Remove(data);
+      allocated_ -= bytes;
+      allocations_.erase(found);
+    }
+  }
+  if (bytes == 0) {
+    if (ipc_.IsOpened(data)) Find("memory of another process was freed instead of closed");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  ipc_.Forget(data);
+  munmap(data, Pages(bytes));
   return CUDA_SUCCESS;
+}
+
+CUresult SimDevice::Export(CUdeviceptr pointer, CUipcMemHandle* handle) {
+  SynchronizeAll();
+  void* const data = reinterpret_cast<void*>(pointer);
+  size_t bytes = 0;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = allocations_.find(data);
+    if (found == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
+    bytes = found->second;
+  }
+  return ipc_.Export(data, bytes, handle);
+}
+
+CUresult SimDevice::Open(const CUipcMemHandle& handle, unsigned flags, CUdeviceptr* out) {
+  void* data = nullptr;
+  size_t bytes = 0;
+  bool fresh = false;
+  const CUresult opened = ipc_.Open(handle, flags, &data, &bytes, &fresh);
+  if (opened != CUDA_SUCCESS) return opened;
+  if (fresh) memory_.Add(data, bytes);
+  *out = reinterpret_cast<CUdeviceptr>(data);
+  return CUDA_SUCCESS;
+}
+
+CUresult SimDevice::Close(CUdeviceptr pointer) {
+  void* const data = reinterpret_cast<void*>(pointer);
+  return ipc_.Close(data, [this, data] { memory_.Remove(data); });
+}
+
+void SimDevice::Find(const std::string& finding) {
+  MutexLock lock(&mutex_);
+  if (findings_.size() < kMaxFindings) findings_.push_back(finding);
 }
 
 CUresult SimDevice::AllocateHost(size_t bytes, void** out) {
@@ -223,6 +274,7 @@ void SimDevice::CountGraphLaunch() {
 }
 
 void SimDevice::Reset() {
+  ipc_.Reset();
   SynchronizeAll();
   sticky_ = CUDA_SUCCESS;
   MutexLock lock(&mutex_);
@@ -236,6 +288,7 @@ void SimDevice::Reset() {
 }
 
 int SimDevice::Set(const std::string& name, int64_t value) {
+  if (ipc_.Set(name, value)) return 0;
   if (name == "lazy_streams") SynchronizeAll();
   MutexLock lock(&mutex_);
   if (name == "memory_limit") limit_ = static_cast<size_t>(value);
@@ -247,6 +300,7 @@ int SimDevice::Set(const std::string& name, int64_t value) {
 }
 
 int64_t SimDevice::Count(const std::string& name) const {
+  if (const int64_t ipc = ipc_.count(name); ipc >= 0) return ipc;
   MutexLock lock(&mutex_);
   const std::pair<const char*, uint64_t> known[] = {
       {"launches", static_cast<uint64_t>(launches_)}, {"graph_launches", static_cast<uint64_t>(graph_launches_)},

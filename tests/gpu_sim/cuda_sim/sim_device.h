@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
+#include "tests/gpu_sim/cuda_sim/sim_ipc.h"
 #include "tests/gpu_sim/cuda_sim/sim_stream.h"
 #include "tests/gpu_sim/ptx/launch.h"
 
@@ -47,6 +48,11 @@ class SimDevice {
 
   CUresult Allocate(size_t bytes, CUdeviceptr* out);
   CUresult Free(CUdeviceptr pointer);
+  // For other processes, and of another process.
+  CUresult Export(CUdeviceptr pointer, CUipcMemHandle* handle);
+  CUresult Open(const CUipcMemHandle& handle, unsigned flags, CUdeviceptr* out);
+  CUresult Close(CUdeviceptr pointer);
+  SimIpc& ipc() { return ipc_; }
   CUresult AllocateHost(size_t bytes, void** out);
   CUresult FreeHost(void* pointer);
   // Whether device memory [pointer, pointer + bytes) can be copied to or from.
@@ -76,9 +82,11 @@ class SimDevice {
  private:
   SimDevice() = default;
   void TakePlan();
+  void Find(const std::string& finding);
   void RunLaunch(SimFunction* function, const ptx::LaunchShape& shape, const std::vector<uint8_t>& parameters);
 
   ptx::GlobalMemory memory_;
+  SimIpc ipc_{[this](const std::string& finding) { Find(finding); }};
   std::atomic<int> sticky_{CUDA_SUCCESS};
   std::atomic<bool> lazy_{false};  // Changed only while streams are idle.
   mutable Mutex mutex_;

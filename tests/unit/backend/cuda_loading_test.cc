@@ -13,6 +13,7 @@
 #ifdef BATON_HAVE_CUDA
 #include "common/backend/cuda/cublas_lt_api.h"
 #include "common/backend/cuda/cuda_api.h"
+#include "common/backend/cuda/cuda_ipc_api.h"
 #endif
 #ifdef BATON_HAVE_NCCL
 #include "common/backend/cuda/nccl_api.h"
@@ -79,6 +80,8 @@ TEST(TablesTest, TheDriverHasEveryName) {
   if (path.empty()) GTEST_SKIP() << "no libcuda.so stub in " << BATON_CUDA_ROOT;
   ASSERT_OK_AND_ASSIGN(const cuda::CudaApi api, cuda::CudaApi::Load(path));
   EXPECT_NE(api.cuMemAlloc, nullptr);
+  ASSERT_OK_AND_ASSIGN(const cuda::CudaIpcApi ipc, cuda::CudaIpcApi::Load(path));
+  EXPECT_NE(ipc.cuIpcOpenMemHandle, nullptr);
   // It refuses to be used, which is the device that is not there.
   EXPECT_THAT(cuda::FindCudaDevice(path, 0).status(), StatusIs(kFailedPrecondition, HasSubstr("cuInit")));
 }

@@ -59,7 +59,7 @@ const std::map<std::string, std::set<std::string>>& Permissions() {
         {"common/kv_transfer/cuda_ipc", transport},
         {"common/kv_transfer/nccl", transport},
         {"common/kv_transfer/transports",
-         {"common/base", "common/backend", "common/kv", "common/kv_transfer", "common/kv_transfer/grpc",
+         {"common/base", "common/backend", "common/kv", "common/kv_transfer", "common/kv_transfer/cuda_ipc", "common/kv_transfer/grpc",
           "common/kv_transfer/inproc", "common/kv_transfer/nccl", "common/kv_transfer/shm", "common/kv_transfer/tcp"}},
         {"common/worker", worker_base},
         {"router", {"common/base", "common/format", "common/grammar", "common/text", "common/tls", "common/trace", "common/rpc", "common/http", "proto"}},

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv_transfer/cuda_ipc/cuda_ipc_runtime.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/backend/cuda/cuda_device.h"
+#include "common/base/ids.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+
+namespace baton {
+namespace {
+
+// In Welcome, as it lies in memory: both ends are on one machine.
+struct Exported {
+  uint64_t process = 0;  // Its incarnation.
+  uint64_t address = 0;  // There.
+  uint64_t bytes = 0;
+  CUipcMemHandle handle = {};
+};
+
+}  // namespace
+
+CUdeviceptr DeviceAddressOf(const KvPool& pool) {
+  const uint8_t* const computed = pool.Layer(0).k;
+  return computed == pool.Cell(0, 0).data() ? 0 : reinterpret_cast<CUdeviceptr>(computed);
+}
+
+absl::StatusOr<std::shared_ptr<CudaIpcRuntime>> CudaIpcRuntime::Open(const CudaIpcOptions& options) {
+  std::shared_ptr<CudaIpcRuntime> runtime(new CudaIpcRuntime(options));
+  BATON_RETURN_IF_ERROR(runtime->Start());
+  return runtime;
+}
+
+// Whether memory can be exported here, which not every GPU and container allows, is told by doing it.
+absl::Status CudaIpcRuntime::Start() {
+  BATON_RETURN_IF_ERROR(cuda::FindCudaDevice(options_.cuda_driver, options_.ordinal).status());
+  BATON_ASSIGN_OR_RETURN(cuda_, cuda::CudaApi::Load(options_.cuda_driver));
+  BATON_ASSIGN_OR_RETURN(ipc_, cuda::CudaIpcApi::Load(options_.cuda_driver));
+  BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuDeviceGet(&device_, options_.ordinal), "cuDeviceGet"));
+  // The one that the backend computes in.
+  BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain"));
+  BATON_RETURN_IF_ERROR(Bind());
+  CUdeviceptr trial = 0;
+  BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuMemAlloc(&trial, 4096), "cuMemAlloc"));
+  CUipcMemHandle handle = {};
+  const absl::Status exported = cuda_.ToStatus(ipc_.cuIpcGetMemHandle(&handle, trial), "cuIpcGetMemHandle");
+  cuda_.cuMemFree(trial);
+  if (exported.ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("this GPU's memory cannot be opened by other processes: ", exported.message()));
+}
+
+CudaIpcRuntime::~CudaIpcRuntime() {
+  if (context_ != nullptr) cuda_.cuDevicePrimaryCtxRelease(device_);
+}
+
+absl::Status CudaIpcRuntime::Bind() const { return cuda_.ToStatus(cuda_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
+
+absl::StatusOr<std::string> CudaIpcRuntime::Export(const KvPool& pool) const {
+  Exported exported{.process = ProcessIncarnation(), .address = DeviceAddressOf(pool), .bytes = pool.bytes()};
+  if (exported.address == 0) return absl::FailedPreconditionError("the KV pool is not on a device");
+  BATON_RETURN_IF_ERROR(Bind());
+  BATON_RETURN_IF_ERROR(cuda_.ToStatus(ipc_.cuIpcGetMemHandle(&exported.handle, exported.address), "cuIpcGetMemHandle of the KV pool"));
+  return std::string(reinterpret_cast<const char*>(&exported), sizeof(exported));
+}
+
+absl::StatusOr<PeerMemory> CudaIpcRuntime::Import(absl::string_view exported, size_t bytes) const {
+  Exported from;
+  if (exported.size() != sizeof(from)) {
+    return absl::InvalidArgumentError(absl::StrCat("device memory is named by ", exported.size(), " bytes, not ", sizeof(from)));
+  }
+  std::memcpy(&from, exported.data(), sizeof(from));
+  if (from.bytes < bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the receiver exports ", from.bytes, " bytes of device memory, its pool has ", bytes));
+  }
+  if (from.process == ProcessIncarnation()) return PeerMemory{.address = static_cast<CUdeviceptr>(from.address)};
+  BATON_RETURN_IF_ERROR(Bind());
+  PeerMemory memory{.opened = true};
+  // Also from another GPU, where the two can reach each other.
+  const CUresult opened = ipc_.cuIpcOpenMemHandle(&memory.address, from.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  if (opened == CUDA_SUCCESS) return memory;
+  return absl::UnavailableError(cuda_.ToStatus(opened, "cuIpcOpenMemHandle of the receiver's KV pool").message());
+}
+
+void CudaIpcRuntime::Close(const PeerMemory& memory) const {
+  if (!memory.opened || !Bind().ok()) return;
+  const absl::Status closed = cuda_.ToStatus(ipc_.cuIpcCloseMemHandle(memory.address), "cuIpcCloseMemHandle");
+  if (!closed.ok()) BATON_LOG(WARNING) << closed.message();
+}
+
+void CudaIpcRuntime::LeaveBehind(std::function<bool()> try_end) {
+  MutexLock lock(&mutex_);
+  left_behind_.push_back(std::move(try_end));
+}
+
+bool CudaIpcRuntime::AllEnded() {
+  MutexLock lock(&mutex_);
+  std::erase_if(left_behind_, [](const std::function<bool()>& try_end) { return try_end(); });
+  return left_behind_.empty();
+}
+
+}  // namespace baton
