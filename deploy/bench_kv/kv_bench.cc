@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<KvBenchPoint>> RunKvBench(const KvBenchOptions& optio
   }
   std::vector<KvBenchPoint> points;
   for (const TransportKind kind : options.kinds) {
-    auto rig = KvBenchRig::Create(kind, sizes.back());
+    auto rig = KvBenchRig::Create(kind, sizes.back(), options.cuda_driver);
     if (!rig.ok()) return Annotate(rig.status(), TransportName(kind));
     for (const int64_t size : sizes) {
       auto point = Measure(**rig, kind, size, options.rounds);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,7 @@ struct KvBenchOptions {
   std::vector<TransportKind> kinds;
   std::vector<int64_t> sizes;  // Bytes, each a multiple of kKvBenchCellBytes.
   int rounds = 9;              // Per size and kind; fewer from 64 MiB on, at least 3.
+  std::string cuda_driver;     // By which the kinds of device memory are open.
 };
 
 // Medians over the rounds. Bytes per second.

@@ -30,7 +30,7 @@ std::string KvBenchText(const std::vector<KvBenchPoint>& points) {
                           FormatBytes(p.bytes), Gb(p.ceiling), Gb(p.payload), 100 * p.payload_share, Gb(p.checked),
                           100 * p.checked_share, p.checked_us);
   }
-  absl::StrAppend(&text, "GB/s, medians. CEILING: memcpy into the same memory (shm, inproc), the bare stream (tcp, grpc).\n");
+  absl::StrAppend(&text, "GB/s, medians. CEILING: memcpy into the same memory (shm, inproc), a copy on the device (cuda_ipc), the bare stream (tcp, grpc).\n");
   double most = 0;
   for (const KvBenchPoint& p : points) most = std::max({most, p.ceiling, p.checked});
   absl::StrAppendFormat(&text, "\nGB/s over size, full width %.1f: # with checksums, - up to the ceiling\n", Gb(most));

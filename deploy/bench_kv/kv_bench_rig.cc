@@ -31,12 +31,12 @@ std::unique_ptr<LinkSender> MakeSender(const TransportOffer& offer, const KvPool
   options.address = offer.address;
   options.checksum_frames = checksums;
   options.max_frame_bytes = FrameBytesFor(offer.kind);
-  return std::make_unique<LinkSender>(options, pool, LinkFactoryFor(offer, options.transfer_timeout));
+  return std::make_unique<LinkSender>(options, pool, LinkFactoryFor(offer, options.transfer_timeout, nullptr, pool));
 }
 
-class MemoryCopy final : public RawWay {
+class HostCopy final : public RawWay {
  public:
-  explicit MemoryCopy(uint8_t* to) : to_(to) {}
+  explicit HostCopy(uint8_t* to) : to_(to) {}
   absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) override {
     const MonotonicTime begin = Clock::Real()->Now();
     std::memcpy(to_, source.data(), source.size());
@@ -47,18 +47,49 @@ class MemoryCopy final : public RawWay {
   uint8_t* const to_;
 };
 
+// From pool to pool on the device, whatever the source.
+class DeviceCopy final : public RawWay {
+ public:
+  DeviceCopy(Backend* backend, const KvPool* from, const KvPool* to) : backend_(backend), from_(from), to_(to) {}
+  absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) override {
+    const ::baton::MemoryCopy copy{to_->Layer(0).k, from_->Layer(0).k, source.size()};
+    const MonotonicTime begin = Clock::Real()->Now();
+    backend_->CopyWithin(std::span(&copy, 1));
+    backend_->CopyToHost({});  // Waits for what came before.
+    const absl::Duration took = Clock::Real()->Now() - begin;
+    BATON_RETURN_IF_ERROR(backend_->status());
+    return took;
+  }
+
+ private:
+  Backend* const backend_;
+  const KvPool* const from_;
+  const KvPool* const to_;
+};
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<KvBenchRig>> KvBenchRig::Create(TransportKind kind, int64_t max_bytes) {
+absl::StatusOr<std::unique_ptr<KvBenchRig>> KvBenchRig::Create(TransportKind kind, int64_t max_bytes, const std::string& cuda_driver) {
   auto rig = std::unique_ptr<KvBenchRig>(new KvBenchRig(kind));
-  BATON_RETURN_IF_ERROR(rig->Init(max_bytes));
+  BATON_RETURN_IF_ERROR(rig->Init(max_bytes, cuda_driver));
   return rig;
 }
 
-absl::Status KvBenchRig::Init(int64_t max_bytes) {
+void KvBenchRig::Touch() {
+  std::vector<int32_t> blocks(static_cast<size_t>(source_->num_blocks()));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  for (KvPool* pool : {source_.get(), target_.get(), mapping_.get()}) {
+    if (pool == nullptr) continue;
+    for (const int32_t block : blocks) std::memset(pool->Cell(0, block).data(), block * 31 + 7, static_cast<size_t>(kKvBenchCellBytes));
+    pool->ToDevice(blocks);
+  }
+}
+
+absl::Status KvBenchRig::Init(int64_t max_bytes, const std::string& cuda_driver) {
   layout_ = BenchLayout();
   const int num_blocks = static_cast<int>(max_bytes / kKvBenchCellBytes);
-  BATON_ASSIGN_OR_RETURN(backend_, CreateBackend("reference"));
+  const bool on_device = TransportOf(kind_).needs_device;
+  BATON_ASSIGN_OR_RETURN(backend_, on_device ? CreateBackend("cuda", {.cuda_driver = cuda_driver}) : CreateBackend("reference"));
   BATON_ASSIGN_OR_RETURN(source_, KvPool::Create(layout_, num_blocks, backend_.get()));
   if (kind_ == TransportKind::kShm) {
     BATON_ASSIGN_OR_RETURN(target_, KvPool::CreateShared(layout_, num_blocks));
@@ -66,12 +97,7 @@ absl::Status KvBenchRig::Init(int64_t max_bytes) {
   } else {
     BATON_ASSIGN_OR_RETURN(target_, KvPool::Create(layout_, num_blocks, backend_.get()));
   }
-  // Nobody pays for fresh pages while the clock runs.
-  for (int block = 0; block < num_blocks; ++block) {
-    for (KvPool* pool : {source_.get(), target_.get(), mapping_.get()}) {
-      if (pool != nullptr) std::memset(pool->Cell(0, block).data(), block * 31 + 7, static_cast<size_t>(kKvBenchCellBytes));
-    }
-  }
+  Touch();
   KvReceiverSetOptions options;
   options.receiver = {"bench", kIncarnation, {kModel, layout_.fingerprint(), ""}, target_.get()};
   options.kinds = {kind_};
@@ -92,8 +118,11 @@ absl::Status KvBenchRig::Init(int64_t max_bytes) {
       BATON_ASSIGN_OR_RETURN(raw_, MakeRawGrpc());
       return absl::OkStatus();
     }
+    case TransportKind::kCudaIpc:
+      raw_ = std::make_unique<DeviceCopy>(backend_.get(), source_.get(), target_.get());
+      return backend_->status();
     default:
-      raw_ = std::make_unique<MemoryCopy>((mapping_ != nullptr ? mapping_ : target_)->Cell(0, 0).data());
+      raw_ = std::make_unique<HostCopy>((mapping_ != nullptr ? mapping_ : target_)->Cell(0, 0).data());
       return absl::OkStatus();
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,8 +29,8 @@ class RawWay {
 // A pool to send from, a pool to receive into, and the way between them by one kind of transport. One thread.
 class KvBenchRig {
  public:
-  // Pools of `max_bytes` each, touched.
-  static absl::StatusOr<std::unique_ptr<KvBenchRig>> Create(TransportKind kind, int64_t max_bytes);
+  // Pools of `max_bytes` each, touched; of kinds that move memory of a device, on that of the driver in `cuda_driver`.
+  static absl::StatusOr<std::unique_ptr<KvBenchRig>> Create(TransportKind kind, int64_t max_bytes, const std::string& cuda_driver);
   ~KvBenchRig();
 
   // How long the transfer of `bytes` takes until it has verified.
@@ -39,7 +40,9 @@ class KvBenchRig {
 
  private:
   explicit KvBenchRig(TransportKind kind) : kind_(kind) {}
-  absl::Status Init(int64_t max_bytes);
+  absl::Status Init(int64_t max_bytes, const std::string& cuda_driver);
+  // Nobody pays for fresh pages while the clock runs.
+  void Touch();
   KvReceiverEvents Events();
   void OnOpen(const TransferId& transfer, int attempt, const PeerId& peer);
   absl::Status WaitVerified();

@@ -68,7 +68,7 @@ ABSL_FLAG(bool, local_prefill, false, "No prefill workers: every decode worker c
 ABSL_FLAG(std::string, disaggregate, "", "When prompts go to prefill workers: always, adaptive (where it is sooner) or never; empty: always, or never "
           "with --local-prefill.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
-ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (shm, nccl, tcp, grpc; nccl between GPUs).");
+ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (cuda_ipc, shm, nccl, tcp, grpc; cuda_ipc and nccl between GPUs).");
 ABSL_FLAG(std::string, device, "auto", "auto (a GPU where one can serve, else the CPU), cpu, cuda, or reference (plain fp32, slow).");
 ABSL_FLAG(baton::AutoByteSize, kv_memory, {}, "Memory of each worker's KV pool; auto divides half of what the cgroup leaves.");
 ABSL_FLAG(int, max_context, 0, "Tokens of prompt and answer at most; 0 is the model's.");
