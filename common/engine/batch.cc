@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/engine/batch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/logging.h"
@@ -31,7 +32,17 @@ void Batch::AddPrefill(Sequence* sequence, int num_tokens, bool with_logits) {
 
 void Batch::Start() { pass_.emplace(model_, pool_, &input_, buffers_.get(), panel_rows_); }
 
-bool Batch::Advance() { return pass_->Advance(); }
+bool Batch::Advance() {
+  const int layer = pass_->layers_complete();
+  const bool more = pass_->Advance();
+  rows_of_layer_ = pass_->layers_complete() == layer ? std::min(rows_of_layer_ + panel_rows_, num_rows()) : 0;
+  return more;
+}
+
+int Batch::last_layer_rows() const {
+  const int left = model_->config().num_layers - layers_complete();
+  return left == 0 ? num_rows() : left == 1 ? rows_of_layer_ : 0;
+}
 
 void Batch::Drop(Sequence* sequence) {
   for (Entry& entry : entries_) {
@@ -59,7 +70,7 @@ void Batch::Reset() {
   input_.Clear();
   entries_.clear();
   num_live_ = 0;
-  layers_reported = 0;
+  layers_reported = last_layer_rows_reported = rows_of_layer_ = 0;
   busy_time = absl::ZeroDuration();
   blocks_->UnrefAll(held_);
   held_.clear();

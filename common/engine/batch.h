@@ -41,7 +41,9 @@ class Batch {
   bool Advance();
   // Layers whose KV is complete for all rows.
   int layers_complete() const { return pass_->layers_complete(); }
-  int layers_reported = 0;
+  // Of the last layer, the first rows, whose KV is there while it is under way.
+  int last_layer_rows() const;
+  int layers_reported = 0, last_layer_rows_reported = 0;  // But for the last layer, and of it.
   std::vector<Entry>& entries() { return entries_; }
   // The sequence has ended. Its blocks, taken from its table, are released when the pass has ended; when no live sequence is
   // left, that is now.
@@ -63,6 +65,7 @@ class Batch {
   int panel_rows_;
   ModelInput input_;
   std::optional<ForwardPass> pass_;
+  int rows_of_layer_ = 0;  // That the pass is through with, of the layer it is in.
   std::vector<Entry> entries_;
   int num_live_ = 0;
   std::vector<BlockId> held_;

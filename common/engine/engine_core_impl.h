@@ -88,6 +88,7 @@ class EngineCore::Impl {
   bool RunToEnd(Batch* batch, const Pause& pause);
   bool Advance(Batch* batch);
   void ReportProgress(Batch* batch);
+  void ReportRows(Batch* batch, int layer_begin, int layer_end, int row_begin, int row_end);
   void FinishBatch(Batch* batch);
   void MeterPass(const std::vector<Batch::Entry>& entries, absl::Duration took);
   // `logits`: of its rows, where they were wanted.

@@ -255,17 +255,28 @@ void EngineCore::Impl::Report(const Sequence& sequence, const PrefillProgress& p
   sequence.request->sink.on_progress(progress);
 }
 
-// Layers that the pass has completed since the last time. The owners may end any sequence, even the last of the pass.
+// What the pass has completed since the last time: layer by layer, and panel by panel of the last one, because what it ends with
+// has nothing behind it that would hide its transfer.
 void EngineCore::Impl::ReportProgress(Batch* batch) {
-  const int begin = batch->layers_reported, end = batch->layers_complete();
-  if (begin == end) return;
-  batch->layers_reported = end;
+  const int last = model_->config().num_layers - 1;
+  const int layers = std::min(batch->layers_complete(), last), rows = batch->last_layer_rows();
+  const int layers_before = std::exchange(batch->layers_reported, layers);
+  const int rows_before = std::exchange(batch->last_layer_rows_reported, rows);
+  if (layers_before < layers) ReportRows(batch, layers_before, layers, 0, batch->num_rows());
+  if (batch->active() && rows_before < rows) ReportRows(batch, last, last + 1, rows_before, rows);
+}
+
+// The owners may end any sequence, even the last of the pass.
+void EngineCore::Impl::ReportRows(Batch* batch, int layer_begin, int layer_end, int row_begin, int row_end) {
+  int next_row = 0;
   for (size_t i = 0; batch->active() && i < batch->entries().size(); ++i) {
     const Batch::Entry& entry = batch->entries()[i];
     const std::shared_ptr<Request> request = entry.request;
+    const int row = std::exchange(next_row, next_row + entry.end - entry.begin);
     if (entry.sequence == nullptr || entry.decode || !request->prefill_role || !request->sink.on_progress) continue;
-    const int first_token = std::max(entry.begin, request->first_token);
-    if (first_token < entry.end) Report(*entry.sequence, {begin, end, first_token, entry.end});
+    const int token_begin = std::max(entry.begin + std::max(row_begin - row, 0), request->first_token);
+    const int token_end = std::min(entry.begin + row_end - row, entry.end);
+    if (token_begin < token_end) Report(*entry.sequence, {layer_begin, layer_end, token_begin, token_end});
   }
 }
 
