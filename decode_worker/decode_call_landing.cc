@@ -76,6 +76,7 @@ void DecodeCall::SendHistory(EngineCore& core, const internal::SendHistory& requ
   job.first_token = request.first_token();
   job.num_tokens = request.num_tokens();
   job.token = WriteToken(request.write_token());
+  job.held_in = service_->held_in_;
   job.token_hash = HashTokens(std::span(cached_tokens_).first(static_cast<size_t>(request.num_tokens()))).low;
   job.on_failed = on_failed;
   history_.Send(core, std::move(job));

@@ -153,6 +153,7 @@ void DecodeCall::OnManifest(EngineCore& core, int attempt, const PeerId& peer, c
     if (verified.ok()) {
       stats_ = stats;
       transport_ = transport;
+      service_->NotePrecision(peer.transport, stats);
     }
     writing_ = peer.transport;
     CountTransfer(verified.ok() ? "ok" : "failed", stats.payload_bytes);

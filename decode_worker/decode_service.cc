@@ -30,7 +30,9 @@ DecodeService::DecodeService(WorkerRuntime* runtime)
                   .kinds = runtime->options().transports,
                   .listen_host = runtime->listen_host()},
                  &directory_, ReceiverEvents()),
-      links_(WorkerLinksOptions(runtime), Clock::Real()) {}
+      links_(WorkerLinksOptions(runtime), Clock::Real()) {
+  held_in_.Add(runtime->pool()->layout().dtype);
+}
 
 // The engine has stopped: nothing else touches the calls.
 DecodeService::~DecodeService() {
@@ -136,6 +138,12 @@ bool DecodeService::MayWriteItself(const PeerId& peer) const {
   if (!TransportOf(peer.transport).one_sided) return false;
   const auto it = quarantined_blocks_.find(peer);
   return it == quarantined_blocks_.end() || it->second < std::max(1, runtime_->pool()->num_blocks() / kQuarantineShare);
+}
+
+void DecodeService::NotePrecision(TransportKind kind, const LandingStats& stats) {
+  held_in_.Add(KvPrecision::FromNumerics(stats.numerics).value_or(KvPrecision::Unknown()));
+  const TransportInfo& transport = TransportOf(kind);
+  if (runtime_->options().int8_wire && !transport.one_sided && !transport.needs_device) held_in_.Add(KvDtype::kInt8);
 }
 
 void DecodeService::CountQuarantined(const PeerId& peer, int num_blocks) {

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "baton/internal/decode.grpc.pb.h"
+#include "common/kv_transfer/kv_precision.h"
 #include "common/kv_transfer/landing_zone.h"
 #include "common/kv_transfer/transports/kv_links.h"
 #include "common/kv_transfer/transports/kv_receiver_set.h"
@@ -70,6 +71,8 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   // Whether this peer may be granted to write by itself: its quarantine is below the cap.
   bool MayWriteItself(const PeerId& peer) const;
   void CountQuarantined(const PeerId& peer, int num_blocks);
+  // KV has landed over it: what it was held in by the writer and on the way.
+  void NotePrecision(TransportKind kind, const LandingStats& stats);
 
   WorkerRuntime* const runtime_;
   absl::Duration landing_backstop_ = absl::Minutes(3);
@@ -79,6 +82,8 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   KvLinks links_;  // To prefill workers, for what is cached here.
   std::map<TransportKind, MonotonicTime> distrusted_until_;  // Engine thread only, as is the next.
   absl::flat_hash_map<PeerId, int> quarantined_blocks_;      // By the one-sided writer that may write to them still.
+  // Of whatever is in the pool, what ever landed included: nobody keeps it for each block. Engine thread only.
+  KvPrecision held_in_;
   std::atomic<int> num_open_calls_{0};
   std::atomic<SequenceId> next_sequence_{1};
   // Engine thread only. A call stays here while a writer may still write to blocks it has quarantined.

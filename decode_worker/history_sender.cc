@@ -47,7 +47,7 @@ void HistorySender::Send(EngineCore& core, Job job) {
   sender_->Push(transfer_, 0, num_layers, job.first_token, job.num_tokens);
   Manifest manifest;
   manifest.model_fingerprint = runtime_->model().fingerprint();
-  manifest.numerics = runtime_->compatibility().numerics;
+  manifest.numerics = job.held_in.AddTo(runtime_->compatibility().numerics);
   manifest.first_token = job.first_token;
   manifest.num_tokens = job.num_tokens;
   manifest.token_hash = job.token_hash;

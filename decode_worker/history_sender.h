@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/engine/engine_core.h"
+#include "common/kv_transfer/kv_precision.h"
 #include "common/kv_transfer/kv_sender.h"
 #include "common/kv_transfer/transports/kv_links.h"
 #include "common/worker/worker_runtime.h"
@@ -31,6 +32,7 @@ class HistorySender {
     int num_tokens = 0;  // In `blocks`: all of them.
     uint64_t token_hash = 0;
     WriteToken token;  // Of the attempt, as the prefill worker drew it.
+    KvPrecision held_in;  // Since it was computed, here or elsewhere: the manifest says it, and the prefill worker decides.
     std::function<void(const absl::Status&)> on_failed;  // Once, unless it was sent.
   };
   // Cancels what was begun before. Sending needs the job's blocks only, not this object.

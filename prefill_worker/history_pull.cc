@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/token_hash.h"
+#include "common/kv_transfer/kv_precision.h"
 
 namespace baton {
 
@@ -30,6 +31,7 @@ void HistoryPull::Begin(OnEnd on_end) {
   zone.num_tokens = num_tokens();
   zone.token_hash = HashTokens(options_.tokens).low;
   zone.compatibility = runtime_->compatibility();
+  zone.compatibility.kv_wire_layout.clear();
   zone.token = WriteToken::Draw();
   zone_ = std::make_shared<LandingZone>(zone, runtime_->pool(), Clock::Real(), [self] {
     self->runtime_->engine()->Post([self](EngineCore& core) { self->Execute(core, self->handoff_.OnUnpinned()); });
@@ -45,7 +47,15 @@ void HistoryPull::Begin(OnEnd on_end) {
 
 void HistoryPull::OnManifest(EngineCore& core, const PeerId& peer, const absl::Status& verified, const LandingStats& stats) {
   if (handoff_.state() == PullHandoff::State::kOpen) result_.stats = stats;
-  Execute(core, handoff_.OnManifest(peer, verified));
+  Execute(core, handoff_.OnManifest(peer, verified.ok() ? CheckPrecision(stats) : verified));
+}
+
+absl::Status HistoryPull::CheckPrecision(const LandingStats& stats) const {
+  const KvDtype dtype = runtime_->pool()->layout().dtype;
+  const KvPrecision held_in = KvPrecision::FromNumerics(stats.numerics).value_or(KvPrecision::Unknown());
+  if (held_in.SufficesFor(dtype)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("kv precision mismatch: it has been held in ", held_in.ToString(), ", this pool is of ", KvDtypeName(dtype)));
 }
 
 void HistoryPull::Execute(EngineCore& core, const PullHandoff::Actions& actions) {

@@ -62,6 +62,8 @@ class HistoryPull : public std::enable_shared_from_this<HistoryPull> {
  private:
   void Execute(EngineCore& core, const PullHandoff::Actions& actions);
   void Do(EngineCore& core, const PullHandoff::Action& action);
+  // FAILED_PRECONDITION: what has come was held in less than this pool holds. Cached, it would be sent on as if it had been computed here.
+  absl::Status CheckPrecision(const LandingStats& stats) const;
   bool CloseZone();  // Whether a frame is being copied.
   void End(EngineCore& core, const absl::Status& status);
 

@@ -45,10 +45,12 @@ void PrefillService::StopLinks() {
   receivers_.Stop();
 }
 
-// Nobody writes into this pool by himself.
+// Nobody writes into this pool by himself. What comes is cached, and sent on to decode workers whose own KV may come as it is:
+// never in eight bits.
 KvReceiverSetOptions PrefillService::ReceiverOptions() const {
   KvReceiverSetOptions options;
   options.receiver = ReceiverOptionsOf(runtime_);
+  options.receiver.compatibility.kv_wire_layout.clear();
   const bool pulls = runtime_->options().pull_history != PullHistory::kNever && runtime_->options().engine.enable_prefix_cache;
   if (pulls) options.kinds = runtime_->options().transports;
   options.listen_host = runtime_->listen_host();
@@ -103,7 +105,8 @@ std::shared_ptr<HistoryPull> PrefillService::StartPull(EngineCore& core, const i
   const double rate = RatesOf(core.stats().prefill.recent()).tokens_per_second;
   const double ms_per_token = rate > 0 ? 1000 / rate : 0;
   const int missing = num_tokens - core.NumCached(key, tokens);
-  if (!pull_policy_.ShouldPull(start.decode_worker(), missing, ms_per_token)) return nullptr;
+  const PullPolicy::Source source(start.decode_worker(), start.decode_incarnation());
+  if (!pull_policy_.ShouldPull(source, missing, ms_per_token)) return nullptr;
   auto landing = core.ReservePrefix(key, tokens);
   if (!landing.ok()) return nullptr;  // The prompt waits for blocks like any other.
 
@@ -118,14 +121,14 @@ std::shared_ptr<HistoryPull> PrefillService::StartPull(EngineCore& core, const i
   auto pull = std::make_shared<HistoryPull>(runtime_, &directory_, &receivers_, std::move(options));
   pulls_[name] = pull;
   pull_policy_.OnBegin();
-  pull->Begin([this, name, worker = start.decode_worker(), on_end = std::move(on_end)](EngineCore& core, const HistoryPull::Result& result) {
-    OnPullEnded(name, worker, result);
+  pull->Begin([this, name, source, on_end = std::move(on_end)](EngineCore& core, const HistoryPull::Result& result) {
+    OnPullEnded(name, source, result);
     on_end(core, result);
   });
   return pull;
 }
 
-void PrefillService::OnPullEnded(const PullName& name, const std::string& worker, const HistoryPull::Result& result) {
+void PrefillService::OnPullEnded(const PullName& name, const PullPolicy::Source& source, const HistoryPull::Result& result) {
   pulls_.erase(name);
   const absl::Status& status = result.status;
   const bool unwanted = absl::IsCancelled(status) || absl::IsAborted(status);
@@ -135,9 +138,9 @@ void PrefillService::OnPullEnded(const PullName& name, const std::string& worker
     return NotePullRates();
   }
   if (unwanted) return pull_policy_.OnGivenUp();
-  pull_policy_.OnFailed(worker);
+  pull_policy_.OnFailed(source, status);
   if (absl::IsDataLoss(status)) runtime_->CountCorruptTransfer(result.transport);
-  BATON_LOG(WARNING) << "transfer " << name.first.ToString() << ": the history that " << worker << " has is computed, not pulled: "
+  BATON_LOG(WARNING) << "transfer " << name.first.ToString() << ": the history that " << source.first << " has is computed, not pulled: "
                      << status.message();
 }
 

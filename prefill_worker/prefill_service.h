@@ -56,7 +56,7 @@ class PrefillService final : public internal::PrefillWorker::CallbackService {
   // not. `on_end`: as HistoryPull::Begin.
   std::shared_ptr<HistoryPull> StartPull(EngineCore& core, const internal::PrefillStart& start, const CacheKey& key,
                                          HistoryPull::OnEnd on_end);
-  void OnPullEnded(const PullName& name, const std::string& worker, const HistoryPull::Result& result);
+  void OnPullEnded(const PullName& name, const PullPolicy::Source& source, const HistoryPull::Result& result);
   void WithPull(const PullName& name, const std::function<void(EngineCore&, HistoryPull*)>& event);
 
   WorkerRuntime* const runtime_;

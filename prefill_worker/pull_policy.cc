@@ -32,11 +32,11 @@ PullPolicy::PullPolicy(PullHistory mode, size_t token_bytes, absl::Duration tran
       fixed_ms_(kInitialFixedMs),
       ms_per_token_(initial_ms_per_token_) {}
 
-bool PullPolicy::ShouldPull(const std::string& worker, int num_tokens, double compute_ms_per_token) {
+bool PullPolicy::ShouldPull(const Source& source, int num_tokens, double compute_ms_per_token) {
   if (mode_ == PullHistory::kNever || num_tokens <= 0 || num_open_ >= kMaxOpen) return false;
   const MonotonicTime now = clock_->Now();
   std::erase_if(paused_until_, [now](const auto& entry) { return entry.second <= now; });
-  if (paused_until_.contains(worker)) return false;
+  if (paused_until_.contains(source)) return false;
   if (mode_ == PullHistory::kAlways) return true;
   const double compute_ms = num_tokens * (compute_ms_per_token > 0 ? compute_ms_per_token : kUnknownMsPerToken);
   if (EstimateMs(num_tokens) < compute_ms) return true;
@@ -65,9 +65,9 @@ void PullPolicy::OnPulled(int64_t bytes, absl::Duration took) {
   ms_per_token_ += kNew * (measured - ms_per_token_);
 }
 
-void PullPolicy::OnFailed(const std::string& worker) {
+void PullPolicy::OnFailed(const Source& source, const absl::Status& why) {
   --num_open_;
-  paused_until_[worker] = clock_->Now() + kPause;
+  paused_until_[source] = clock_->Now() + (absl::IsFailedPrecondition(why) ? kUnfitPause : kPause);
 }
 
 }  // namespace baton

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/worker/worker_options.h"
@@ -21,19 +23,22 @@ class PullPolicy {
   // After a pull that failed, whyever, its decode worker is not asked again for so long: what makes one fail may cost the next
   // as much time.
   static constexpr absl::Duration kPause = absl::Seconds(10);
+  // After one that failed for what the two workers are (FAILED_PRECONDITION): no next one will do better, as far as is known.
+  static constexpr absl::Duration kUnfitPause = absl::Minutes(10);
+  using Source = std::pair<std::string, uint64_t>;  // A decode worker and its incarnation: another one may be fit.
 
   // `token_bytes`: of KV. `clock` outlives it.
   PullPolicy(PullHistory mode, size_t token_bytes, absl::Duration transfer_timeout, const Clock* clock);
 
-  // Whether to ask `worker` for `num_tokens` tokens. `compute_ms_per_token`: 0 when nothing has been computed yet.
-  bool ShouldPull(const std::string& worker, int num_tokens, double compute_ms_per_token);
+  // Whether to ask `source` for `num_tokens` tokens. `compute_ms_per_token`: 0 when nothing has been computed yet.
+  bool ShouldPull(const Source& source, int num_tokens, double compute_ms_per_token);
   // When a pull of them is given up: not long after they would have been computed.
   absl::Duration Patience(int num_tokens, double compute_ms_per_token) const;
 
   // A pull that ShouldPull allowed has begun, and how it ended.
   void OnBegin() { ++num_open_; }
   void OnPulled(int64_t bytes, absl::Duration took);
-  void OnFailed(const std::string& worker);
+  void OnFailed(const Source& source, const absl::Status& why);
   void OnGivenUp() { --num_open_; }  // Nobody wanted it any more.
 
   // What a pull takes, as of now: so long in any case, and so long for each token.
@@ -49,7 +54,7 @@ class PullPolicy {
   const Clock* const clock_;
   const double initial_ms_per_token_;
   int num_open_ = 0;
-  std::map<std::string, MonotonicTime> paused_until_;  // By worker; those that are over are dropped.
+  std::map<Source, MonotonicTime> paused_until_;  // Those that are over are dropped.
   double fixed_ms_, ms_per_token_;
 };
 

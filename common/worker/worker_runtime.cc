@@ -19,6 +19,7 @@
 #include "common/base/quantity.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread.h"
+#include "common/kv_transfer/kv_precision.h"
 #include "common/model/checkpoint.h"
 #include "common/model/forward.h"
 #include "common/worker/performance.h"
@@ -199,7 +200,9 @@ std::string WorkerRuntime::listen_host() const {
 }
 
 KvCompatibility WorkerRuntime::compatibility() const {
-  KvCompatibility compatibility{model_->fingerprint(), pool_->layout().fingerprint(), backend_->numerics_id()};
+  KvPrecision held_in;
+  held_in.Add(pool_->layout().dtype);
+  KvCompatibility compatibility{model_->fingerprint(), pool_->layout().fingerprint(), held_in.AddTo(backend_->numerics_id())};
   if (options_.int8_wire) {
     KvLayout wire = pool_->layout();
     wire.dtype = KvDtype::kInt8;

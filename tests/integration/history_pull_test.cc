@@ -183,19 +183,16 @@ TEST_P(HistoryPullTest, LayoutsMayDiffer) {
     const int history = CachedBy(decode_block) / prefill_block * prefill_block;
     ExpectDone(*asked, kToPrefill - history, history, Local(alone, 1, prompt, 12));
   }
-  // Types: of f32 from f16 nothing is lost; the other way it is rounded, which this model's ids do not notice.
-  for (const auto& [to, from] : {std::pair(KvDtype::kF32, KvDtype::kF16), std::pair(KvDtype::kF16, KvDtype::kF32)}) {
-    WorkerOptions prefill = Options(internal::PREFILL), decode = Options(internal::DECODE);
-    prefill.kv_dtype = to;
-    decode.kv_dtype = from;
-    TestPrefillWorker p(prefill);
-    TestDecodeWorker d(decode), alone(decode);
-    const std::vector<int32_t> prompt = SecondTurn(d);
-    auto asked = Ask(p, d, 2, prompt);
-    ASSERT_TRUE(asked.has_value());
-    asked->decode->Send(MakeSendHistory(1, asked->wants));
-    ExpectDone(*asked, kToPrefill - CachedBy(16), CachedBy(16), Local(alone, 1, prompt, 12));
-  }
+  // Types: f32 is rounded to f16, which this model's ids do not notice. What loses more is history_precision_test's.
+  WorkerOptions decode = Options(internal::DECODE);
+  decode.kv_dtype = KvDtype::kF32;
+  TestPrefillWorker p(Options(internal::PREFILL));
+  TestDecodeWorker d(decode), alone(decode);
+  const std::vector<int32_t> prompt = SecondTurn(d);
+  auto asked = Ask(p, d, 2, prompt);
+  ASSERT_TRUE(asked.has_value());
+  asked->decode->Send(MakeSendHistory(1, asked->wants));
+  ExpectDone(*asked, kToPrefill - CachedBy(16), CachedBy(16), Local(alone, 1, prompt, 12));
 }
 
 TEST_P(HistoryPullTest, WhatDecodeDoesNotSendIsComputed) {

@@ -2,11 +2,14 @@
 #include "common/kv_transfer/layout_conversion.h"
 
 #include <numeric>
+#include <optional>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "common/backend/kv_int8.h"
 #include "common/backend/reference_ops.h"
 #include "common/base/half.h"
+#include "common/kv_transfer/kv_precision.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -109,6 +112,42 @@ TEST(LayoutConversionTest, OnlyBlockSizeAndTypeMayDiffer) {
   refused([](KvLayout& l) { l.num_kv_heads = 1; });
   refused([](KvLayout& l) { l.head_dim = 16; });
   refused([](KvLayout& l) { l.num_ranks = 2; });
+}
+
+TEST(KvPrecisionTest, WhatSufficesForWhichPool) {
+  constexpr KvDtype kF32 = KvDtype::kF32, kF16 = KvDtype::kF16, kBf16 = KvDtype::kBf16, kInt8 = KvDtype::kInt8;
+  const struct {
+    std::vector<KvDtype> held_in;
+    bool f32, f16, bf16;
+    const char* text;
+  } cases[] = {
+      {{}, true, true, true, ""},
+      {{kF32}, true, true, true, "f32"},
+      {{kF16}, false, true, false, "f16"},
+      {{kBf16, kBf16}, false, false, true, "bf16"},
+      {{kInt8}, false, false, false, "int8"},
+      {{kF16, kF32}, false, true, false, "f32,f16"},
+      {{kBf16, kF16}, false, false, false, "f16,bf16"},
+      {{kInt8, kF16}, false, false, false, "f16,int8"},
+  };
+  for (const auto& c : cases) {
+    KvPrecision precision, sum;
+    for (const KvDtype dtype : c.held_in) precision.Add(dtype);
+    EXPECT_EQ(precision.ToString(), c.text);
+    EXPECT_EQ(precision.SufficesFor(kF32), c.f32) << c.text;
+    EXPECT_EQ(precision.SufficesFor(kF16), c.f16) << c.text;
+    EXPECT_EQ(precision.SufficesFor(kBf16), c.bf16) << c.text;
+    EXPECT_TRUE(precision.SufficesFor(kInt8)) << c.text;
+    sum.Add(precision);
+    EXPECT_EQ(sum, precision);
+    if (c.held_in.empty()) continue;
+    const std::string numerics = precision.AddTo("cpu-x/1");
+    EXPECT_EQ(numerics, absl::StrCat("cpu-x/1;kv=", c.text));
+    EXPECT_EQ(precision.AddTo("cpu-x/1;kv=f32"), numerics);
+    EXPECT_EQ(KvPrecision::FromNumerics(numerics), precision);
+  }
+  for (const char* unsaid : {"", "cpu-x/1", "cpu-x/1;kv=", "cpu-x/1;kv=f16,fp4"}) EXPECT_EQ(KvPrecision::FromNumerics(unsaid), std::nullopt) << unsaid;
+  EXPECT_FALSE(KvPrecision::Unknown().SufficesFor(kF16));
 }
 
 }  // namespace
