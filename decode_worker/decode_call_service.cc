@@ -64,8 +64,7 @@ void DecodeCall::PostStart(std::shared_ptr<internal::DecodeStart> start, std::sh
 void DecodeCall::Refuse(const absl::Status& status) {
   internal::DecodeEvent event;
   *event.mutable_refused() = ToErrorProto(status);
-  stream_->SendLast(std::move(event));
-  stream_->Finish(absl::OkStatus());
+  stream_->FinishWith(std::move(event), absl::OkStatus());
 }
 
 // ---- Engine thread: the router's messages.
@@ -369,8 +368,7 @@ void DecodeCall::ArmTimeout(int attempt) {
 void DecodeCall::SendLast(internal::DecodeEvent event) {
   if (std::exchange(over_, true)) return;
   trace_.End(event.has_refused() ? FromErrorProto(event.refused()) : absl::OkStatus());
-  stream_->SendLast(std::move(event));
-  stream_->Finish(absl::OkStatus());
+  stream_->FinishWith(std::move(event), absl::OkStatus());
 }
 
 void DecodeCall::EndIfSettled() {

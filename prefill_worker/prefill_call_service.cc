@@ -215,8 +215,7 @@ void PrefillCall::OnSent(EngineCore& core, const absl::Status& status, const Sen
   if (answered_) return;
   answered_ = true;
   RecordTrace(absl::OkStatus());
-  stream_->SendLast(std::move(event));
-  stream_->Finish(absl::OkStatus());
+  stream_->FinishWith(std::move(event), absl::OkStatus());
 }
 
 void PrefillCall::Cancel(EngineCore& core, const absl::Status& why) {
@@ -241,8 +240,7 @@ void PrefillCall::Answer(const absl::Status& status) {
   }
   internal::PrefillEvent event;
   *event.mutable_failed() = ToErrorProto(status);
-  stream_->SendLast(std::move(event));
-  stream_->Finish(absl::OkStatus());
+  stream_->FinishWith(std::move(event), absl::OkStatus());
 }
 
 // A call that was never begun has no span.

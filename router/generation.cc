@@ -150,12 +150,11 @@ void Generation::OnChoiceEnd(Choice& choice, const absl::Status& status, Monoton
   if (ended_) return;
   if (!status.ok()) return End(status, now);
   if (open_choices_ > 0) return;
-  sink_.on_response(FinalResponse(choice));
-  End(status, now);
+  End(status, now, FinalResponse(choice));
 }
 
 // The client's answer is complete. What is still open at the workers is told to stop, and read to its end.
-void Generation::End(const absl::Status& status, MonotonicTime now) {
+void Generation::End(const absl::Status& status, MonotonicTime now, std::optional<v1::GenerateResponse> last) {
   if (std::exchange(ended_, true)) return;
   if (const auto use = std::exchange(key_use_, nullptr)) use->EndOne();
   if (preparing_ != 0) core_->preparation.Cancel(preparing_);
@@ -176,7 +175,7 @@ void Generation::End(const absl::Status& status, MonotonicTime now) {
   Sink sink = std::move(sink_);
   sink_ = {};
   core_->NoteEnded();
-  if (sink.on_end) sink.on_end(status);
+  if (sink.on_end) sink.on_end(status, std::move(last));
 }
 
 v1::GenerateResponse Generation::NewResponse() const {

@@ -29,10 +29,10 @@ namespace baton {
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   struct Sink {
-    // Deltas as they come, then one message with usage and timeline. On the strand: must not block.
+    // Deltas as they come. On the strand: must not block.
     std::function<void(v1::GenerateResponse&&)> on_response;
-    // Once, after the last response. Nothing is called after it.
-    std::function<void(const absl::Status&)> on_end;
+    // Once, after the last of them. Where it ended well with one more, that has usage and timeline. Nothing is called after it.
+    std::function<void(const absl::Status&, std::optional<v1::GenerateResponse>&& last)> on_end;
   };
 
   // Where a request comes from.
@@ -96,7 +96,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void ArmTimer();
   void EndUnprepared();
 
-  void End(const absl::Status& status, MonotonicTime now);
+  void End(const absl::Status& status, MonotonicTime now, std::optional<v1::GenerateResponse> last = std::nullopt);
   v1::GenerateResponse FinalResponse(const Choice& last) const;
   RequestOutcome Outcome(const absl::Status& status) const;
   void SetRunning();

@@ -2,6 +2,7 @@
 #include "router/generation_service.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -87,7 +88,14 @@ std::string Authorization(const grpc::CallbackServerContext& context) {
   return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
-void Finish(Call& call, Stream& stream, const absl::Status& status) {
+grpc::ByteBuffer Serialized(const v1::GenerateResponse& response) {
+  grpc::ByteBuffer bytes;
+  bool own = false;
+  (void)grpc::SerializationTraits<v1::GenerateResponse>::Serialize(response, &bytes, &own);
+  return bytes;
+}
+
+void Finish(Call& call, Stream& stream, const absl::Status& status, const std::optional<v1::GenerateResponse>& last = std::nullopt) {
   {
     MutexLock lock(&call.mutex);
     const auto after = RetryAfter(status);
@@ -95,7 +103,7 @@ void Finish(Call& call, Stream& stream, const absl::Status& status) {
       call.context->AddTrailingMetadata("retry-after-ms", absl::StrCat(absl::ToInt64Milliseconds(*after)));
     }
   }
-  stream.Finish(status);
+  last ? stream.FinishWith(Serialized(*last), status) : stream.Finish(status);
 }
 
 }  // namespace
@@ -155,13 +163,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
   Generation::Sink sink{
       .on_response =
           [stream, weak](v1::GenerateResponse&& response) {
-            grpc::ByteBuffer bytes;
-            bool own = false;
-            (void)grpc::SerializationTraits<v1::GenerateResponse>::Serialize(response, &bytes, &own);
-            if (stream->Send(std::move(bytes))) return;
+            if (stream->Send(Serialized(response))) return;
             if (auto live = weak.lock()) live->Cancel(absl::ResourceExhaustedError("client reads too slowly"));
           },
-      .on_end = [stream, call](const absl::Status& status) { Finish(*call, *stream, status); }};
+      .on_end = [stream, call](const absl::Status& status, std::optional<v1::GenerateResponse>&& last) { Finish(*call, *stream, status, last); }};
   auto generation = Generation::Start(core_, *std::move(request), std::move(sink), std::move(origin));
   {
     MutexLock lock(&call->mutex);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/http_generation.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,7 +36,11 @@ void HttpGeneration::Start(RouterCore* core, OpenAiRequest request, std::string 
     auto generation = Generation::Start(
         core, std::move(request.requests[i]),
         {.on_response = [self, prompt](v1::GenerateResponse&& response) { self->OnResponse(prompt, response); },
-         .on_end = [self](const absl::Status& status) { self->OnEnd(status); }},
+         .on_end =
+             [self, prompt](const absl::Status& status, std::optional<v1::GenerateResponse>&& last) {
+               if (last) self->OnResponse(prompt, *last);
+               self->OnEnd(status);
+             }},
         origin);
     absl::Status cancelled;
     {

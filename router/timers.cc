@@ -9,14 +9,17 @@ Timers::~Timers() { Stop(); }
 
 Timers::Id Timers::Schedule(MonotonicTime at, std::function<void()> callback) {
   Id id;
+  bool sooner;
   {
     MutexLock lock(&mutex_);
     id = next_id_++;
     if (stopped_) return id;
     pending_.emplace(std::pair(at, id), std::move(callback));
     times_.emplace(id, at);
+    sooner = at < sleeps_until_;
   }
-  changed_.NotifyOne();
+  // A request sets several timers that nothing comes of: waking the thread for each would cost more than all else here.
+  if (sooner) changed_.NotifyOne();
   return id;
 }
 
@@ -51,7 +54,10 @@ void Timers::Run() {
       if (stopped_) return;
       const MonotonicTime now = Clock::Real()->Now();
       if (pending_.empty() || pending_.begin()->first.first > now) {
-        changed_.WaitFor(&mutex_, pending_.empty() ? absl::Minutes(1) : pending_.begin()->first.first - now);
+        const absl::Duration sleep = pending_.empty() ? absl::Minutes(1) : pending_.begin()->first.first - now;
+        sleeps_until_ = now + sleep;
+        changed_.WaitFor(&mutex_, sleep);
+        sleeps_until_ = -absl::InfiniteDuration();  // Awake: it looks again before it sleeps.
         continue;
       }
       auto first = pending_.begin();

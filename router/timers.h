@@ -38,6 +38,7 @@ class Timers {
   std::map<std::pair<MonotonicTime, Id>, std::function<void()>> pending_ ABSL_GUARDED_BY(mutex_);
   std::map<Id, MonotonicTime> times_ ABSL_GUARDED_BY(mutex_);
   Id next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  MonotonicTime sleeps_until_ ABSL_GUARDED_BY(mutex_) = -absl::InfiniteDuration();  // The thread, that nobody need wake for later ones.
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   Thread thread_;
 };

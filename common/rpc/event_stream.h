@@ -60,13 +60,17 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
 
   // Ends the stream after what is queued has been written. Later calls are ignored. Any thread.
   void Finish(const absl::Status& status) {
-    {
-      MutexLock lock(&mutex_);
-      if (finish_requested_) return;
-      finish_requested_ = true;
-      final_status_ = status;
+    if (RequestFinish(status) && outgoing_.CloseAfterDrain()) FinishNow();
+  }
+  // The same with a last message, past the bound: one packet, where nothing waits before it.
+  void FinishWith(Response&& last, const absl::Status& status) {
+    if (!RequestFinish(status)) return;
+    bool start = false;
+    if (!outgoing_.PushLast(std::move(last), &start)) {  // The peer is gone.
+      if (outgoing_.CloseAfterDrain()) FinishNow();
+    } else if (start) {
+      FinishNow(outgoing_.front());
     }
-    if (outgoing_.CloseAfterDrain()) FinishNow();
   }
 
   bool cancelled() const {
@@ -128,6 +132,14 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
       outgoing_.Abandon();
       Finish(absl::CancelledError("peer went away"));
     }
+  }
+
+  // False: it has been.
+  bool RequestFinish(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (std::exchange(finish_requested_, true)) return false;
+    final_status_ = status;
+    return true;
   }
 
   // `last`: to be written before; with the status it is one packet. Null: nothing.
@@ -301,13 +313,17 @@ class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<
   size_t queued_bytes() { return outgoing_.queued_bytes(); }
 
   void Finish(const absl::Status& status) {
-    {
-      MutexLock lock(&mutex_);
-      if (finish_requested_) return;
-      finish_requested_ = true;
-      final_status_ = status;
+    if (RequestFinish(status) && outgoing_.CloseAfterDrain()) FinishNow();
+  }
+  // The same with a last message, past the bound: one packet, where nothing waits before it.
+  void FinishWith(Response&& last, const absl::Status& status) {
+    if (!RequestFinish(status)) return;
+    bool start = false;
+    if (!outgoing_.PushLast(std::move(last), &start)) {  // The peer is gone.
+      if (outgoing_.CloseAfterDrain()) FinishNow();
+    } else if (start) {
+      FinishNow(outgoing_.front());
     }
-    if (outgoing_.CloseAfterDrain()) FinishNow();
   }
 
  private:
@@ -345,6 +361,14 @@ class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<
     outgoing_.Abandon();
     Finish(absl::CancelledError("client went away"));
   }
+  // False: it has been.
+  bool RequestFinish(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (std::exchange(finish_requested_, true)) return false;
+    final_status_ = status;
+    return true;
+  }
+
   // `last`: to be written before; with the status it is one packet. Null: nothing.
   void FinishNow(const Response* last = nullptr) {
     absl::Status status;

@@ -72,6 +72,18 @@ class OutgoingQueue {
     return true;
   }
 
+  // The last message, past the bound: no further pushes. Set *start_write when the caller must write front() and end the stream with it.
+  bool PushLast(Message&& message, bool* start_write) {
+    MutexLock lock(&mutex_);
+    *start_write = false;
+    if (closed_) return false;
+    bytes_ += MessageBytes(message);
+    queue_.push_back(std::move(message));
+    closed_ = closing_ = true;
+    *start_write = !std::exchange(writing_, true);
+    return true;
+  }
+
   // The message being written: stable until WriteDone.
   const Message* front() {
     MutexLock lock(&mutex_);

@@ -112,6 +112,33 @@ TEST(OutgoingQueue, TheLastOneOfAClosedQueueIsKnown) {
   EXPECT_TRUE(closing.drained);
 }
 
+// It begins at once where nothing is being written, so that the status goes with it; else WriteDone says which one is the last.
+TEST(OutgoingQueue, TheLastMessageClosesTheQueue) {
+  bool start = false;
+  Queue idle({});
+  ASSERT_TRUE(idle.PushLast(Bytes(Delta(1, "x")), &start));
+  EXPECT_TRUE(start);
+  EXPECT_FALSE(Push(&idle, Delta(2, "x")));
+  EXPECT_FALSE(idle.CloseAfterDrain());  // It is being written.
+
+  Queue busy({.max_queued_messages = 1});
+  ASSERT_TRUE(Push(&busy, Delta(1, "x")));
+  EXPECT_FALSE(Push(&busy, Delta(2, "x")));
+  ASSERT_TRUE(busy.PushLast(Bytes(Delta(3, "x")), &start));  // Past the bound.
+  EXPECT_FALSE(start);
+  Queue::Closing closing;
+  const grpc::ByteBuffer* const last = busy.WriteDone(true, &closing);
+  ASSERT_NE(last, nullptr);
+  EXPECT_TRUE(closing.last);
+  EXPECT_EQ(Parse(*last).deltas(0).token_ids(0), 3);
+
+  Queue gone({});
+  gone.Abandon();
+  EXPECT_FALSE(gone.PushLast(Bytes(Delta(1, "x")), &start));
+  EXPECT_FALSE(start);
+  EXPECT_TRUE(gone.CloseAfterDrain());
+}
+
 TEST(OutgoingQueue, AFailedWriteEndsIt) {
   Queue queue({.merges = true});
   for (int token = 1; token <= 3; ++token) ASSERT_TRUE(Push(&queue, Delta(token, "x")));
