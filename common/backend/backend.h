@@ -13,6 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/backend/token_choice.h"
+#include "common/base/logging.h"
 #include "common/format/tensor.h"
 
 namespace baton {
@@ -112,6 +114,7 @@ struct PassShape {
   int longest_context = 0;          // In tokens, the pass's own included.
   const void* buffers = nullptr;    // Where they compute, and
   const void* pool = nullptr;       // keep keys and values: the same address, the same memory.
+  std::span<const TokenChoice> choices = {};  // Of HeadAndChoose, if that is what comes at the end.
 };
 
 // Memory and a dozen coarse operations on one device. A step is: Embed, then per layer and row panel QkvRope, Attention,
@@ -201,11 +204,23 @@ class Backend {
   // logits[i, vocab] = W_head norm(x[row_indices[i]]); logits is memory from AllocateHost.
   virtual void Head(const LayerShape& shape, const float* final_norm, const PackedMatrix& head,
                     std::span<const int32_t> row_indices, const float* x, float* logits) = 0;
+
+  // Whether HeadAndChoose is there for a vocabulary of this size.
+  virtual bool chooses_tokens(int /*vocab_size*/) const { return false; }
+  // As Head, and tokens[i] as choices[i] has it: -1 where a logit is NaN or infinite. Logits are there for rows that are chosen by the
+  // host, of the others they may be. A row's token depends on its logits and its choice alone. `tokens` is memory from AllocateHost.
+  virtual void HeadAndChoose(const LayerShape& shape, const float* final_norm, const PackedMatrix& head,
+                             std::span<const int32_t> row_indices, const float* x, std::span<const TokenChoice> choices,
+                             float* logits, int32_t* tokens);
 };
 
 inline absl::Status Backend::CheckShape(const LayerShape&, KvDtype) const { return absl::OkStatus(); }
 inline void Backend::CopyWithin(std::span<const MemoryCopy> copies) {
   for (const MemoryCopy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+}
+inline void Backend::HeadAndChoose(const LayerShape&, const float*, const PackedMatrix&, std::span<const int32_t>, const float*,
+                                   std::span<const TokenChoice>, float*, int32_t*) {
+  BATON_CHECK(false) << "this backend chooses no tokens";
 }
 inline MachinePeaks Backend::MeasurePeaks(std::span<const PackedMatrix* const>) { return {}; }
 

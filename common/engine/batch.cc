@@ -30,7 +30,24 @@ void Batch::AddPrefill(Sequence* sequence, int num_tokens, bool with_logits) {
   ++num_live_;
 }
 
-void Batch::Start() { pass_.emplace(model_, pool_, &input_, buffers_.get(), panel_rows_); }
+void Batch::Start() {
+  MakeChoices();
+  pass_.emplace(model_, pool_, &input_, buffers_.get(), panel_rows_);
+}
+
+void Batch::MakeChoices() {
+  const int vocab_size = model_->config().vocab_size;
+  if (input_.logit_rows.empty() || !model_->backend()->chooses_tokens(vocab_size)) return;
+  for (Entry& entry : entries_) {
+    if (entry.decode) {
+      input_.choices.push_back(entry.sequence->sampling.NextChoice(vocab_size));
+      entry.chosen = !input_.choices.back().by_host;
+    } else {
+      input_.choices.insert(input_.choices.end(), static_cast<size_t>(entry.num_logits), TokenChoice{.by_host = true});
+    }
+  }
+  if (std::ranges::all_of(input_.choices, &TokenChoice::by_host)) input_.choices.clear();
+}
 
 bool Batch::Advance() {
   const int layer = pass_->layers_complete();

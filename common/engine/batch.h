@@ -22,6 +22,7 @@ class Batch {
     int begin = 0, end = 0;        // Positions of its rows.
     bool decode = false;           // One row, whose logits are wanted.
     int num_logits = 0;            // Rows whose logits are wanted: the one, all of a prefill's, or none.
+    bool chosen = false;           // Of the one, the backend has chosen the token.
   };
 
   // `buffers` is the batch's own.
@@ -54,9 +55,13 @@ class Batch {
   // of ended sequences; they have num_logits rows of logits each, in their order, until the next Start.
   std::vector<Entry> Take();
   const float* logits(int row) const;
+  // Of an entry whose token was chosen: -1 where a logit was not finite.
+  int32_t token(int row) const { return buffers_->tokens()[row]; }
 
  private:
   void Reset();
+  // Who chooses the tokens, where the backend can.
+  void MakeChoices();
 
   const Model* model_;
   const KvPool* pool_;

@@ -96,7 +96,8 @@ class EngineCore::Impl {
   // False when the request has ended by it.
   bool DeliverPromptLogprobs(const Batch::Entry& entry, const float* logits);
   void FinishPrefill(Sequence* sequence);
-  void SampleAndDeliver(const Batch::Entry& entry, const float* logits);
+  // `chosen`: the backend's token, -1 for none; else it is sampled from the logits.
+  void SampleAndDeliver(const Batch::Entry& entry, std::optional<int32_t> chosen, const float* logits);
   void Deliver(const Batch::Entry& entry, SampledToken&& token);
 
   const Model* const model_;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a pass computed becomes tokens and log-probabilities, and their owners hear of it.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/engine/engine_core_impl.h"
 
 namespace baton {
@@ -30,9 +32,14 @@ bool EngineCore::Impl::DeliverPromptLogprobs(const Batch::Entry& entry, const fl
   return sequence->state != State::kEnded;  // The owner may have ended it.
 }
 
-void EngineCore::Impl::SampleAndDeliver(const Batch::Entry& entry, const float* logits) {
-  auto token =
-      sampler_.Sample(std::span(logits, static_cast<size_t>(model_->config().vocab_size)), entry.sequence->sampling);
+void EngineCore::Impl::SampleAndDeliver(const Batch::Entry& entry, std::optional<int32_t> chosen, const float* logits) {
+  const SamplingState& sampling = entry.sequence->sampling;
+  absl::StatusOr<SampledToken> token = SampledToken{.token_id = chosen.value_or(-1)};
+  if (!chosen) {
+    token = sampler_.Sample(std::span(logits, static_cast<size_t>(model_->config().vocab_size)), sampling);
+  } else if (*chosen < 0) {
+    token = absl::InternalError(absl::StrCat("a logit at position ", sampling.position(), " is not finite"));
+  }
   if (!token.ok()) {
     blocks_.ForgetPrefix(entry.sequence->table.blocks());  // Whatever spoilt it must not spoil others.
     return FailRequest(entry.request, token.status());

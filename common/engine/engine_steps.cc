@@ -290,13 +290,14 @@ void EngineCore::Impl::FinishBatch(Batch* batch) {
   int num_decoded = 0, row = 0;
   for (const Batch::Entry& entry : entries) {
     const float* logits = entry.num_logits > 0 ? batch->logits(row) : nullptr;
+    const std::optional<int32_t> chosen = entry.chosen ? std::optional(batch->token(row)) : std::nullopt;
     row += entry.num_logits;
     num_decoded += entry.decode;
     // Ended during the pass, or by what an earlier entry's owner did just now.
     if (entry.sequence == nullptr || entry.sequence->state == State::kEnded) continue;
     entry.sequence->num_computed = entry.end;
     if (entry.decode) {
-      SampleAndDeliver(entry, logits);
+      SampleAndDeliver(entry, chosen, logits);
     } else {
       FinishPrefillRows(entry, logits);
     }

@@ -41,6 +41,49 @@ void SamplingState::Append(int32_t token) {
   if (grammar_.has_value()) grammar_->Append(token);
 }
 
+TokenChoice SamplingState::NextChoice(int vocab_size) const {
+  constexpr double kHottest = 1e30;  // Above it a masked logit would weigh something.
+  const SamplingParams& p = *params_;
+  const bool mask_stops = num_generated_ < p.min_tokens;
+  TokenChoice choice;
+  choice.by_host = p.num_logprobs >= 0 || grammar_.has_value() || p.temperature > kHottest ||
+                   (mask_stops && static_cast<int>(stop_tokens_.size()) >= vocab_size);
+  if (choice.by_host) return choice;
+  if (!p.greedy()) {
+    choice.scale = static_cast<float>(1.0 / p.temperature);
+    choice.top_k = p.top_k > 0 && p.top_k < vocab_size ? p.top_k : 0;
+    choice.top_p = p.top_p;
+    choice.min_p = static_cast<float>(p.min_p);
+    choice.uniform = NextUniform();
+  }
+  choice.repetition = static_cast<float>(p.repetition_penalty);
+  choice.frequency = static_cast<float>(p.frequency_penalty);
+  choice.presence = static_cast<float>(p.presence_penalty);
+  absl::flat_hash_map<int32_t, size_t> places;  // Of the few tokens that more than one thing happens to.
+  const auto change_of = [&](int32_t id) -> LogitChange& {
+    const auto [it, added] = places.try_emplace(id, choice.changes.size());
+    if (added) choice.changes.push_back({.token_id = id});
+    return choice.changes[it->second];
+  };
+  for (const auto& [id, bias] : p.logit_bias) change_of(id).bias += static_cast<float>(bias);
+  if (mask_stops) {
+    for (const int32_t id : stop_tokens_) change_of(id).masked = true;
+  }
+  for (const auto& [id, count] : counts_) {
+    const auto it = places.find(id);
+    if (it == places.end()) {
+      choice.changes.push_back({.token_id = id, .generated = count.generated});
+    } else {
+      choice.changes[it->second].generated = count.generated;
+    }
+  }
+  return choice;
+}
+
+double SamplingState::NextUniform() const {
+  return CounterRng(params_->seed, static_cast<uint32_t>(choice_), static_cast<uint64_t>(position())).NextUniformDouble();
+}
+
 bool SamplingState::IsStopToken(int32_t token) const { return std::ranges::binary_search(stop_tokens_, token); }
 
 Sampler::Sampler(int vocab_size)
@@ -156,9 +199,7 @@ int32_t Sampler::Draw(std::span<const float> x, const SamplingState& state) {
   const float max = *std::ranges::max_element(chunk_max_);
   // Never 0: a masked logit times that would be no number. At this scale all that is not masked weighs the same.
   const float scale = std::max(static_cast<float>(1.0 / params.temperature), std::numeric_limits<float>::min());
-  const double uniform =
-      CounterRng(params.seed, static_cast<uint32_t>(state.choice()), static_cast<uint64_t>(state.position()))
-          .NextUniformDouble();
+  const double uniform = state.NextUniform();
   const bool use_top_k = params.top_k > 0 && params.top_k < static_cast<int>(x.size());
   const bool use_top_p = params.top_p < 1.0;
   const bool by_rank = use_top_k || params.min_p > 0.0;

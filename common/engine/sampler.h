@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "common/backend/token_choice.h"
 #include "common/engine/sampling_params.h"
 #include "common/grammar/grammar.h"
 
@@ -42,9 +43,14 @@ class SamplingState {
   int num_generated() const { return num_generated_; }
   // Index in the sequence of the token to sample next.
   int position() const { return num_prompt_tokens_ + num_generated_; }
+  // How the next token is chosen by a backend that does that. By the host: where log-probabilities are wanted, a grammar or so many
+  // stop tokens leave little to choose from, or numbers are beyond what single precision tells apart.
+  TokenChoice NextChoice(int vocab_size) const;
 
  private:
   friend class Sampler;
+  // The draw of the next token: a function of seed, choice and position.
+  double NextUniform() const;
   struct Count {
     int generated = 0;  // A token that is here with 0 occurs in the prompt only.
   };

@@ -21,6 +21,7 @@ void ModelInput::Clear() {
   query_starts.clear();
   block_tables.clear();
   logit_rows.clear();
+  choices.clear();
 }
 
 void ModelInput::AddSequence(std::span<const int32_t> tokens, int first_position, std::span<const int32_t> block_table,
@@ -49,12 +50,14 @@ absl::StatusOr<std::unique_ptr<ForwardBuffers>> ForwardBuffers::Create(const Mod
   BATON_RETURN_IF_ERROR(model.backend()->Reserve(shape, std::max(max_rows, 1)));
   BATON_ASSIGN_OR_RETURN(buffers->memory_, model.backend()->Allocate((x + 2 * q) * sizeof(float)));
   BATON_ASSIGN_OR_RETURN(buffers->logits_memory_, model.backend()->AllocateHost(logits * sizeof(float)));
+  BATON_ASSIGN_OR_RETURN(buffers->tokens_memory_, model.backend()->AllocateHost(static_cast<size_t>(max_logit_rows) * sizeof(int32_t)));
   buffers->max_rows_ = max_rows;
   buffers->max_logit_rows_ = max_logit_rows;
   buffers->x_ = reinterpret_cast<float*>(buffers->memory_.get());
   buffers->q_ = buffers->x_ + x;
   buffers->attention_ = buffers->q_ + q;
   buffers->logits_ = reinterpret_cast<float*>(buffers->logits_memory_.get());
+  buffers->tokens_ = reinterpret_cast<int32_t*>(buffers->tokens_memory_.get());
   return buffers;
 }
 
@@ -65,6 +68,7 @@ ForwardPass::ForwardPass(const Model* model, const KvPool* pool, const ModelInpu
   BATON_CHECK_LE(input->num_rows(), buffers->max_rows());
   BATON_CHECK_LE(static_cast<int>(input->logit_rows.size()), buffers->max_logit_rows());
   BATON_CHECK_GE(panel_rows, 1);
+  BATON_CHECK(input->choices.empty() || input->choices.size() == input->logit_rows.size());
 }
 
 ForwardPass::~ForwardPass() {
@@ -75,7 +79,7 @@ void ForwardPass::TellBackend() {
   const int num_rows = input_->num_rows();
   if (num_rows > panel_rows_ || input_->num_sequences() != num_rows || static_cast<int>(input_->logit_rows.size()) != num_rows) return;
   const int longest = *std::max_element(input_->positions.begin(), input_->positions.end()) + 1;
-  model_->backend()->BeginPass({num_rows, longest, buffers_, pool_});
+  model_->backend()->BeginPass({num_rows, longest, buffers_, pool_, input_->choices});
   told_ = true;
 }
 
@@ -153,8 +157,13 @@ void ForwardPass::RunPanel(int layer, int row_begin, int row_end) {
 
 void ForwardPass::RunHead() {
   if (input_->logit_rows.empty()) return;
-  model_->backend()->Head(model_->shape(), model_->final_norm(), model_->head(), input_->logit_rows, buffers_->x_,
-                          buffers_->logits_);
+  Backend& backend = *model_->backend();
+  if (input_->choices.empty()) {
+    backend.Head(model_->shape(), model_->final_norm(), model_->head(), input_->logit_rows, buffers_->x_, buffers_->logits_);
+  } else {
+    backend.HeadAndChoose(model_->shape(), model_->final_norm(), model_->head(), input_->logit_rows, buffers_->x_, input_->choices,
+                          buffers_->logits_, buffers_->tokens_);
+  }
 }
 
 }  // namespace baton

@@ -21,6 +21,7 @@ struct ModelInput {
   std::vector<int32_t> query_starts;                 // [num_sequences + 1]
   std::vector<std::vector<int32_t>> block_tables;    // [num_sequences]
   std::vector<int32_t> logit_rows;                   // Rows whose logits are wanted, ascending.
+  std::vector<TokenChoice> choices;  // Of each of them, where the backend chooses tokens; none: their logits go to the host.
 
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int num_sequences() const { return static_cast<int>(block_tables.size()); }
@@ -42,17 +43,20 @@ class ForwardBuffers {
   int max_logit_rows() const { return max_logit_rows_; }
   // [num logit rows, vocab_size], valid after a pass is done and until the next one begins.
   const float* logits() const { return logits_; }
+  // [num logit rows], likewise, of a pass with choices.
+  const int32_t* tokens() const { return tokens_; }
 
  private:
   friend class ForwardPass;
   ForwardBuffers() = default;
   int max_rows_ = 0;
   int max_logit_rows_ = 0;
-  std::shared_ptr<uint8_t[]> memory_, logits_memory_;
+  std::shared_ptr<uint8_t[]> memory_, logits_memory_, tokens_memory_;
   float* x_ = nullptr;          // [max_rows, hidden]: the residual stream of all rows.
   float* q_ = nullptr;          // [max_rows, num_heads head_dim]: of the panel in flight.
   float* attention_ = nullptr;  // [max_rows, num_heads head_dim]: of the panel in flight.
   float* logits_ = nullptr;     // [max_logit_rows, vocab_size]
+  int32_t* tokens_ = nullptr;   // [max_logit_rows]
 };
 
 // One step of the model over one input, resumable: each Advance runs one (layer, row panel) unit and returns, so that the

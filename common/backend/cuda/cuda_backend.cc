@@ -15,7 +15,9 @@
 #include "common/backend/cuda/cuda_matrix.h"
 #include "common/backend/cuda/kernels/kernel_types.h"
 #include "common/backend/cuda/pass_graphs.h"
+#include "common/backend/cuda/rotary_table.h"
 #include "common/backend/cuda/step_arrays.h"
+#include "common/backend/cuda/token_chooser.h"
 #include "common/backend/packing.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -28,7 +30,6 @@ constexpr int kRowBlock = 256;
 constexpr int kHeadBlock = 64;  // Rows of logits at once.
 constexpr int kDecodePanel = 64, kPrefillPanel = 256;  // Of cuBLASLt's.
 constexpr int kSplitTokens = 512;  // Where decode attention cuts a context.
-constexpr int kRopeChunk = 2048;   // Positions by which the rotary table grows.
 
 const CudaMatrix& Matrix(const PackedMatrix& packed) { return *static_cast<const CudaMatrix*>(packed.impl.get()); }
 unsigned Blocks(int64_t count, int64_t each) { return static_cast<unsigned>((count + each - 1) / each); }
@@ -55,7 +56,9 @@ class CudaBackend final : public Backend {
         linear_(context_.get(), options.cublas_library.empty() ? CublasLtApi::DefaultLibrary() : options.cublas_library,
                 options.kernels == CudaKernels::kDecode ? kDecodePanel : kPrefillPanel),
         graphs_(context_.get()),
-        arrays_(context_.get(), [this] { graphs_.Forget(); }) {}
+        arrays_(context_.get(), [this] { graphs_.Forget(); }),
+        rotary_(context_.get(), [this] { graphs_.Forget(); }),
+        chooser_(context_.get(), [this] { graphs_.Forget(); }) {}
 
   std::string numerics_id() const override;
   std::string description() const override;
@@ -84,13 +87,21 @@ class CudaBackend final : public Backend {
   void AttentionOut(const LayerShape& shape, const LayerWeights& weights, int num_rows, const float* attention, float* x) override;
   void Mlp(const LayerShape& shape, const LayerWeights& weights, int num_rows, float* x) override;
   void Head(const LayerShape& shape, const float* final_norm, const PackedMatrix& head, std::span<const int32_t> row_indices, const float* x,
-            float* logits) override;
+            float* logits) override {
+    RunHead(shape, final_norm, head, row_indices, x, {}, logits, nullptr);
+  }
+  bool chooses_tokens(int vocab_size) const override { return vocab_size <= TokenChooser::kMaxVocabulary; }
+  void HeadAndChoose(const LayerShape& shape, const float* final_norm, const PackedMatrix& head, std::span<const int32_t> row_indices,
+                     const float* x, std::span<const TokenChoice> choices, float* logits, int32_t* tokens) override {
+    BATON_CHECK_EQ(choices.size(), row_indices.size());
+    RunHead(shape, final_norm, head, row_indices, x, choices, logits, tokens);
+  }
 
  private:
+  void RunHead(const LayerShape& shape, const float* final_norm, const PackedMatrix& head, std::span<const int32_t> row_indices, const float* x,
+               std::span<const TokenChoice> choices, float* logits, int32_t* tokens);
   void PrefillAttention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv, float* attention);
   void DecodeAttention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv, float* attention);
-  // [positions, head_dim / 2, 2] cosine and sine, for at least `positions`. Null after an error.
-  const float* RopeTable(const float* inv_freq, int head_dim, int positions);
   void Add(float* x, const float* y, int64_t count);
   void Copy(std::span<const MemoryCopy> copies, CUmemorytype from, CUmemorytype to);
   // `memory` of at least `bytes`. False after an error.
@@ -101,14 +112,13 @@ class CudaBackend final : public Backend {
   CudaLinear linear_;
   PassGraphs graphs_;
   StepArrays arrays_;
+  RotaryTable rotary_;
+  TokenChooser chooser_;
   // Scratch: outputs of a multiply, and of the next one in a chain.
   std::shared_ptr<uint8_t[]> wide_, narrow_, partial_, partial_max_sum_, head_rows_, logits_, pinned_x_, head_indices_;
   size_t wide_bytes_ = 0, narrow_bytes_ = 0, partial_bytes_ = 0, partial_max_sum_bytes_ = 0, head_rows_bytes_ = 0, logits_bytes_ = 0;
   size_t head_indices_bytes_ = 0;
   int pinned_rows_ = 0;
-  std::shared_ptr<uint8_t[]> rope_;
-  std::vector<float> rope_inv_freq_;
-  int rope_positions_ = 0;
 };
 
 std::string CudaBackend::numerics_id() const {
@@ -230,7 +240,9 @@ void CudaBackend::BeginPass(const PassShape& shape) {
   int tokens = kSplitTokens;  // Few sizes: a graph serves as long as the longest context stays within one.
   while (tokens < shape.longest_context) tokens *= 2;
   arrays_.set_recordable(tokens);
-  graphs_.Begin(shape, tokens);
+  // Before what is recorded: there may be more of it the next time.
+  if (!shape.choices.empty()) chooser_.Send(shape.choices);
+  graphs_.Begin(shape, tokens, shape.choices.empty() ? Choosing::kNone : TokenChooser::AnyByHost(shape.choices) ? Choosing::kSome : Choosing::kAll);
 }
 
 void CudaBackend::EndPass(bool complete) {
@@ -250,7 +262,7 @@ void CudaBackend::QkvRope(const LayerShape& shape, const LayerWeights& weights, 
                           float* q, const KvLayerView& kv) {
   arrays_.set_block_size(kv.block_size);
   arrays_.Send(rows);
-  const float* const cos_sin = RopeTable(inv_freq, shape.head_dim, arrays_.longest_context());
+  const float* const cos_sin = rotary_.Get(inv_freq, shape.head_dim, arrays_.longest_context());
   if (!status().ok()) return;
   const int64_t width = weights.qkv.out;
   for (int begin = 0; begin < rows.num_rows; begin += kRowBlock) {
@@ -272,33 +284,6 @@ void CudaBackend::QkvRope(const LayerShape& shape, const LayerWeights& weights, 
     const char* const kernel = kv.dtype == KvDtype::kF16 ? "rope_cache_f16" : "rope_cache_bf16";
     context_->Launch(kernel, {static_cast<unsigned>(count), Blocks(width / shape.head_dim, 4)}, 128, p);
   }
-}
-
-const float* CudaBackend::RopeTable(const float* inv_freq, int head_dim, int positions) {
-  const std::vector<float> frequencies(inv_freq, inv_freq + head_dim / 2);
-  if (frequencies == rope_inv_freq_ && positions <= rope_positions_) return Floats(rope_);
-  const int grown = (positions + kRopeChunk - 1) / kRopeChunk * kRopeChunk;
-  std::vector<float> table(static_cast<size_t>(grown) * head_dim);
-  for (int position = 0; position < grown; ++position) {
-    for (int i = 0; i < head_dim / 2; ++i) {
-      // The product rounded to fp32, as models are trained; sine and cosine of it in double.
-      const double angle = static_cast<float>(position) * frequencies[static_cast<size_t>(i)];
-      table[static_cast<size_t>(position) * head_dim + 2 * i] = static_cast<float>(std::cos(angle));
-      table[static_cast<size_t>(position) * head_dim + 2 * i + 1] = static_cast<float>(std::sin(angle));
-    }
-  }
-  context_->Synchronize();
-  auto memory = context_->Allocate(table.size() * sizeof(float));
-  const absl::Status stored = memory.ok() ? context_->Store(memory->get(), table.data(), table.size() * sizeof(float)) : memory.status();
-  if (!stored.ok()) {
-    context_->Fail(stored);
-    return nullptr;
-  }
-  graphs_.Forget();
-  rope_ = *std::move(memory);
-  rope_inv_freq_ = frequencies;
-  rope_positions_ = grown;
-  return Floats(rope_);
 }
 
 void CudaBackend::Attention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv, float* attention) {
@@ -374,8 +359,8 @@ void CudaBackend::Mlp(const LayerShape& shape, const LayerWeights& weights, int 
   }
 }
 
-void CudaBackend::Head(const LayerShape& shape, const float* final_norm, const PackedMatrix& head, std::span<const int32_t> row_indices,
-                       const float* x, float* logits) {
+void CudaBackend::RunHead(const LayerShape& shape, const float* final_norm, const PackedMatrix& head, std::span<const int32_t> row_indices,
+                          const float* x, std::span<const TokenChoice> choices, float* logits, int32_t* tokens) {
   const int64_t hidden = shape.hidden_size, num_rows = static_cast<int64_t>(row_indices.size());
   const int64_t block = std::min<int64_t>(num_rows, kHeadBlock);
   const size_t padded = static_cast<size_t>(linear_.PaddedRows(static_cast<int>(block)));
@@ -387,6 +372,8 @@ void CudaBackend::Head(const LayerShape& shape, const float* final_norm, const P
   if (const absl::Status stored = all ? absl::OkStatus() : context_->Store(head_indices_.get(), row_indices.data(), row_indices.size_bytes()); !stored.ok()) {
     return context_->Fail(stored);
   }
+  if (!choices.empty() && !graphs_.open()) chooser_.Send(choices);
+  const bool to_host = choices.empty() || TokenChooser::AnyByHost(choices);
   for (int64_t begin = 0; begin < num_rows; begin += block) {
     const int64_t count = std::min(block, num_rows - begin);
     const int* const indices = reinterpret_cast<const int*>(head_indices_.get()) + begin;
@@ -395,8 +382,10 @@ void CudaBackend::Head(const LayerShape& shape, const float* final_norm, const P
       context_->Launch("gather_rows", {Blocks(hidden, 256), static_cast<unsigned>(count)}, 256, x, indices, static_cast<int>(hidden), Floats(head_rows_));
     }
     linear_.Run(Matrix(head), InputNorm{final_norm, shape.norm_eps}, static_cast<int>(count), rows, Floats(logits_));
-    context_->Download(logits + begin * head.out, logits_.get(), static_cast<size_t>(count * head.out) * sizeof(float));
+    if (to_host) context_->Download(logits + begin * head.out, logits_.get(), static_cast<size_t>(count * head.out) * sizeof(float));
+    if (!choices.empty()) chooser_.Choose(static_cast<int>(begin), static_cast<int>(count), Floats(logits_), static_cast<int>(head.out));
   }
+  if (!choices.empty()) chooser_.Download(tokens);
   context_->Synchronize();
 }
 

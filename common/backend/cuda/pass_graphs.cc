@@ -5,10 +5,10 @@
 
 namespace baton::cuda {
 
-void PassGraphs::Begin(const PassShape& shape, int context_tokens) {
+void PassGraphs::Begin(const PassShape& shape, int context_tokens, Choosing choosing) {
   BATON_CHECK(!open_) << "a pass within a pass";
   open_ = true;
-  key_ = {shape.num_rows, context_tokens, shape.buffers, shape.pool};
+  key_ = {shape.num_rows, context_tokens, shape.buffers, shape.pool, choosing};
   const auto found = graphs_.find(key_);
   if (found == graphs_.end()) {
     if (graphs_.size() >= kMaxGraphs) Forget();

@@ -11,6 +11,9 @@
 
 namespace baton::cuda {
 
+// Of a pass's rows, whose tokens are chosen on the device; of the others the logits go to the host.
+enum class Choosing { kNone, kSome, kAll };
+
 // Decode steps as CUDA graphs: a pass of a shape runs directly the first time (what it needs is allocated then), is recorded the
 // second time, and is one launch from then on. The engine's thread.
 class PassGraphs {
@@ -21,7 +24,7 @@ class PassGraphs {
   PassGraphs& operator=(const PassGraphs&) = delete;
 
   // `context_tokens`: what the pass's arrays and grids are made for, at least shape.longest_context.
-  void Begin(const PassShape& shape, int context_tokens);
+  void Begin(const PassShape& shape, int context_tokens, Choosing choosing);
   // Runs what Begin found recorded; complete on return.
   void End(bool complete);
   bool open() const { return open_; }
@@ -34,7 +37,7 @@ class PassGraphs {
     bool recorded = false;
     CUgraphExec graph = nullptr;
   };
-  using Key = std::tuple<int, int, const void*, const void*>;
+  using Key = std::tuple<int, int, const void*, const void*, Choosing>;
   static constexpr size_t kMaxGraphs = 256;
 
   CudaContext* const context_;

@@ -7,11 +7,10 @@
 #include <cstring>
 #include <random>
 
-#include "common/backend/cuda/dynamic_library.h"
 #include "common/model/logits_probe.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/gpu_sim/cuda_sim/cuda_sim.h"
+#include "tests/gpu_sim/backend/simulator.h"
 #include "tests/support/paths.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tiny_model.h"
@@ -20,6 +19,7 @@ namespace baton {
 namespace {
 
 using ::baton::testing::IsOk;
+using ::baton::testing::Simulator;
 using ::baton::testing::StatusIs;
 using ::baton::testing::TinyModelOptions;
 using ::testing::HasSubstr;
@@ -67,43 +67,6 @@ std::vector<Subject> Subjects() {
   });
   return subjects;
 }
-
-// What libcuda_sim says of itself. With $BATON_GPU_DRIVER it is another driver, on which nothing can be planted.
-class Simulator {
- public:
-  Simulator() {
-    auto library = cuda::DynamicLibrary::Open(Driver());
-    EXPECT_THAT(library, IsOk());
-    if (!library.ok()) return;
-    reset_ = reinterpret_cast<BatonCudaSimReset*>(library->Find("baton_cuda_sim_reset"));
-    set_ = reinterpret_cast<BatonCudaSimSet*>(library->Find("baton_cuda_sim_set"));
-    count_ = reinterpret_cast<BatonCudaSimCount*>(library->Find("baton_cuda_sim_count"));
-    findings_ = reinterpret_cast<BatonCudaSimFindings*>(library->Find("baton_cuda_sim_findings"));
-  }
-  static std::string Driver() {
-    const char* const named = std::getenv("BATON_GPU_DRIVER");
-    return named != nullptr ? named : testing::BuildPath("tests/libcuda_sim.so");
-  }
-  static std::string Cublas() { return std::getenv("BATON_GPU_DRIVER") != nullptr ? "" : testing::BuildPath("tests/libcublas_sim.so"); }
-  bool present() const { return reset_ != nullptr; }
-  void Reset() {
-    if (present()) reset_();
-  }
-  void Set(const char* name, int64_t value) { ASSERT_EQ(set_(name, value), 0) << name; }
-  int64_t Count(const char* name) { return count_(name); }
-  std::string Findings() {
-    if (!present()) return "";
-    std::string text(1 << 16, '\0');
-    findings_(text.data(), static_cast<int64_t>(text.size()));
-    return text.c_str();
-  }
-
- private:
-  BatonCudaSimReset* reset_ = nullptr;
-  BatonCudaSimSet* set_ = nullptr;
-  BatonCudaSimCount* count_ = nullptr;
-  BatonCudaSimFindings* findings_ = nullptr;
-};
 
 using Logits = std::vector<std::vector<float>>;
 

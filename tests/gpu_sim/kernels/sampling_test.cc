@@ -114,16 +114,20 @@ TEST_F(SamplingTest, LogitsThatAreNoNumbersGiveNoToken) {
 
 TEST_F(SamplingTest, EditsOfLogits) {
   std::vector<float> logits = {2, -2, 4, 1, 5, 6, 7, 8};
-  const std::vector<LogitEdit> edits = {{0, 0.5f, 3, 0}, {1, 0, 0, 0}, {2, 0, -1, 1}, {3, FLT_MAX, -1, 0}};
-  const std::vector<int> starts = {0, 3, 4};
+  logits[4] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<LogitEdit> edits = {{0, 0.5f, 3, 0}, {1, 0, 0, 0}, {2, 0, -1, 1}, {3, FLT_MAX, -1, 0}, {0, 1, 1, 1}};
+  const std::vector<int> starts = {0, 3, 5};
   const std::vector<PenaltyParams> penalties = {{2.0f, 0.25f, 0.125f}, {1, 0, 0}};
   const auto dlogits = Upload(logits);
   const auto dedits = Upload(edits);
   const auto dstarts = Upload(starts);
   const auto dpenalties = Upload(penalties);
   Run("edit_logits", {2}, {128}, dlogits.get(), 4, dedits.get(), dstarts.get(), dpenalties.get());
-  // (2 + 0.5) / 2 - 3 x 0.25 - 0.125; -2 x 2; masked; untouched. The second row: clamped.
-  EXPECT_EQ(Download(dlogits), (std::vector<float>{0.375f, -4, -FLT_MAX, 1, 5, 6, 7, FLT_MAX}));
+  // (2 + 0.5) / 2 - 3 x 0.25 - 0.125; -2 x 2; masked; untouched. The second row: what is no number stays for `sample` to see; clamped.
+  std::vector<float> edited = Download(dlogits);
+  EXPECT_TRUE(std::isnan(edited[4]));
+  edited[4] = 5;
+  EXPECT_EQ(edited, (std::vector<float>{0.375f, -4, -FLT_MAX, 1, 5, 6, 7, FLT_MAX}));
 }
 
 }  // namespace

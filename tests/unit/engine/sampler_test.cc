@@ -271,6 +271,37 @@ TEST(Sampler, StopTokensAreMaskedBeforeMinTokens) {
   EXPECT_GE(Pick(logits, params), 0);  // Nothing else to choose: no empty set.
 }
 
+TEST(Sampler, WhatABackendNeedsToChoose) {
+  const std::vector<int32_t> tokens = {7, 8, 9, 9};
+  SamplingParams params = {.temperature = 0.5, .top_k = 40, .top_p = 0.9, .min_p = 0.05, .seed = 3, .repetition_penalty = 1.5,
+                           .presence_penalty = 0.25, .frequency_penalty = 0.125, .logit_bias = {{9, 2}, {1, -100}}, .max_tokens = 9,
+                           .min_tokens = 5, .stop_token_ids = {9, 2}};
+  const TokenChoice choice = SamplingState(&params, 0, tokens, 2).NextChoice(50);
+  EXPECT_FALSE(choice.by_host);
+  EXPECT_EQ(choice.scale, 2);
+  EXPECT_EQ(choice.top_k, 40);
+  EXPECT_EQ(choice.uniform, CounterRng(3, 0, 4).NextUniformDouble());
+  std::map<int32_t, LogitChange> changes;
+  for (const LogitChange& change : choice.changes) EXPECT_TRUE(changes.emplace(change.token_id, change).second) << change.token_id;
+  ASSERT_EQ(changes.size(), 5u);
+  EXPECT_EQ(changes[9].bias, 2);
+  EXPECT_EQ(changes[9].generated, 2);
+  EXPECT_TRUE(changes[9].masked);
+  EXPECT_EQ(changes[7].generated, 0);
+  EXPECT_EQ(changes[1].generated, -1);
+  EXPECT_TRUE(changes[2].masked);
+  EXPECT_FALSE(changes[8].masked);
+  // More than there is; greedy by each of its names; and what only the host can do.
+  const auto next = [](SamplingParams p, int vocab_size = 50) { return SamplingState(&p, 0, std::vector<int32_t>{1}, 1).NextChoice(vocab_size); };
+  EXPECT_EQ(next({.temperature = 1, .top_k = 50}).top_k, 0);
+  EXPECT_EQ(next({.temperature = 1e-4}).scale, 0);
+  EXPECT_EQ(next({.temperature = 1, .top_k = 1}).scale, 0);
+  EXPECT_TRUE(next({.num_logprobs = 0}).by_host);
+  EXPECT_TRUE(next({.temperature = 1e31}).by_host);
+  EXPECT_TRUE(next({.min_tokens = 2, .stop_token_ids = {0, 1}}, 2).by_host);
+  EXPECT_FALSE(next({.min_tokens = 2, .stop_token_ids = {0, 1}}, 3).by_host);
+}
+
 // The mask comes after biases and penalties, and before temperature and cuts.
 TEST(Sampler, GrammarsMaskEverythingElse) {
   const auto tokens = std::make_shared<TokenTrie>(std::vector<absl::string_view>{"[", "]", "1", "[1", "[]", "2]", "", "1]"});

@@ -65,8 +65,8 @@ bool Heard::Ended(int num_choices) const {
   return failed.has_value() || static_cast<int>(finish.size()) == num_choices;
 }
 
-TestWorker::TestWorker(int num_blocks, const EngineOptions& options, const Model& model) {
-  auto pool = KvPool::Create(model.kv_layout(KvDtype::kF32, kBlockSize), num_blocks, model.backend());
+TestWorker::TestWorker(int num_blocks, const EngineOptions& options, const Model& model, KvDtype kv_dtype) {
+  auto pool = KvPool::Create(model.kv_layout(kv_dtype, kBlockSize), num_blocks, model.backend());
   BATON_CHECK(pool.ok()) << pool.status();
   pool_ = *std::move(pool);
   auto core = EngineCore::Create(&model, pool_.get(), options, &clock_);

@@ -39,7 +39,7 @@ struct Heard {
 // One core over a pool of its own.
 class TestWorker {
  public:
-  TestWorker(int num_blocks, const EngineOptions& options, const Model& model = RandomModel());
+  TestWorker(int num_blocks, const EngineOptions& options, const Model& model = RandomModel(), KvDtype kv_dtype = KvDtype::kF32);
 
   EngineCore& core() { return *core_; }
   KvPool& pool() { return *pool_; }

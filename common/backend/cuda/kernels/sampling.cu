@@ -213,6 +213,8 @@ edit_logits(float* logits, int vocab_size, const baton::cuda::LogitEdit* edits, 
   const baton::cuda::PenaltyParams penalty = penalties[blockIdx.x];
   for (int i = edit_starts[blockIdx.x] + threadIdx.x; i < edit_starts[blockIdx.x + 1]; i += 128) {
     const baton::cuda::LogitEdit edit = edits[i];
+    // What is not finite stays so, for `sample` to find.
+    if (!(fabsf(row[edit.token_id]) <= FLT_MAX)) continue;
     float logit = row[edit.token_id] + edit.bias;
     if (edit.generated >= 0) {
       logit = logit > 0.0f ? logit / penalty.repetition : logit * penalty.repetition;
