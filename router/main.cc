@@ -39,8 +39,8 @@ ABSL_FLAG(baton::ByteSize, max_preparing_bytes, baton::ByteSize{0},
 ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are.");
 ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; empty: a short name from the file's.");
 ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
-ABSL_FLAG(std::string, disaggregate, "always", 
-          "Where prompts are prefilled: always (on prefill workers), never (on decode workers) or adaptive (where it is sooner).");
+ABSL_FLAG(std::string, disaggregate, "adaptive",
+          "Where prompts are prefilled: adaptive (where it is sooner), always (on prefill workers) or never (on decode workers).");
 ABSL_FLAG(absl::Duration, handoff_time, absl::Milliseconds(4), "What a handoff costs, for --disaggregate adaptive: what decode computes within it "
           "is never sent to a prefill worker. More where they are on machines apart.");
 ABSL_FLAG(std::string, policy, "prefix_aware", "How workers are chosen: prefix_aware, least_loaded, power_of_two or round_robin.");

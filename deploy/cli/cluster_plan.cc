@@ -33,7 +33,7 @@ void AppendOptions(const ClusterPlan& plan, absl::string_view program, std::vect
 }
 
 ChildSpec Router(const ClusterPlan& plan) {
-  const std::string fallback = plan.local_prefill ? "never" : "always";
+  const std::string fallback = plan.local_prefill ? "never" : "adaptive";
   ChildSpec spec = {.name = "router", .stage = 0};
   spec.argv = {plan.program_folder + "/baton_router",
                "--model=" + plan.model,

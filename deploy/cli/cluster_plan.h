@@ -23,7 +23,7 @@ struct ClusterPlan {
   std::string grpc, http, status;  // The router's addresses, ports known; http may be empty.
   std::string registry;            // Where workers register; empty: at grpc.
   bool local_prefill = false;
-  std::string disaggregate;        // Empty: always, or never with local_prefill.
+  std::string disaggregate;        // Empty: adaptive, or never with local_prefill.
   // Options that a person set, by flag name (underscores), as text. ForwardedTo says who understands which.
   std::map<std::string, std::string> options;
   std::vector<std::string> router_flags, prefill_flags, decode_flags;  // Appended as they are.

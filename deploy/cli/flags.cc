@@ -65,7 +65,7 @@ ABSL_FLAG(std::string, grpc, "127.0.0.1:9000", "HOST:PORT of the router's gRPC s
 ABSL_FLAG(std::string, http, "127.0.0.1:8000", "HOST:PORT of the router's HTTP API; port 0 takes a free one, empty serves none.");
 ABSL_FLAG(std::string, status, "127.0.0.1:0", baton::cli::StatusHelp());
 ABSL_FLAG(bool, local_prefill, false, "No prefill workers: every decode worker computes its prompts itself.");
-ABSL_FLAG(std::string, disaggregate, "", "When prompts go to prefill workers: always, adaptive (where it is sooner) or never; empty: always, or never "
+ABSL_FLAG(std::string, disaggregate, "", "When prompts go to prefill workers: adaptive (where it is sooner), always or never; empty: adaptive, or never "
           "with --local-prefill.");
 ABSL_FLAG(std::string, served_model_name, "", "Name that requests use; empty takes the first word of the file's name.");
 ABSL_FLAG(std::string, transport, "auto", "How the KV cache travels: auto, or one kind (cuda_ipc, shm, nccl, tcp, grpc; cuda_ipc and nccl between GPUs).");

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -78,6 +79,11 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const std::str
                                    "--threads=2", "--kv-memory=64MiB", absl::StrCat("--start-timeout=", absl::FormatDuration(kPatience)),
                                    // A slow worker is not a lost one.
                                    absl::StrCat("--router-flags=--heartbeat=", 500 * kSlowness, "ms")};
+  const auto says = [&flags](absl::string_view flag) {
+    return std::any_of(flags.begin(), flags.end(), [flag](const std::string& text) { return absl::StartsWith(text, flag); });
+  };
+  // Tests are about the handoff: it is to happen, however short the prompts are.
+  if (!says("--disaggregate") && !says("--local-prefill")) argv.push_back("--disaggregate=always");
   argv.insert(argv.end(), flags.begin(), flags.end());
   auto cluster = std::unique_ptr<LocalCluster>(new LocalCluster);
   cluster->access_ = std::move(access);

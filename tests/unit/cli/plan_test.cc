@@ -45,7 +45,7 @@ TEST(ClusterPlan, RouterFirstThenWorkersThatRegisterWithIt) {
   EXPECT_EQ(specs[0].stage, 0);
   EXPECT_EQ(specs[1].stage, 1);
   EXPECT_THAT(specs[0].argv, ElementsAre("/b/baton_router", "--model=m.gguf", "--grpc=127.0.0.1:9000", "--http=127.0.0.1:8000",
-                                         "--status=127.0.0.1:9100", "--disaggregate=always", "--max-request-bytes=1MiB",
+                                         "--status=127.0.0.1:9100", "--disaggregate=adaptive", "--max-request-bytes=1MiB",
                                          "--grace=5s"));
   EXPECT_THAT(specs[3].argv,
               ElementsAre("/b/baton_decode_worker", "--model=m.gguf", "--id=d-1", "--listen=127.0.0.1:0", "--status=127.0.0.1:0",
