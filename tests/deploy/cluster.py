@@ -122,7 +122,7 @@ class Cluster:
             self._ports[name] = free_ports(3)
         grpc, http_port, status = self._ports[name]
         self.grpc[name], self.http[name] = f"127.0.0.1:{grpc}", f"127.0.0.1:{http_port}"
-        process = self._launch(name, "baton_router", [f"--grpc={self.grpc[name]}", f"--http={self.http[name]}", *self._router_flags],
+        process = self._launch(name, "baton_router", [f"--grpc={self.grpc[name]}", f"--http={self.http[name]}", "--disaggregate=always", *self._router_flags],
                                f"127.0.0.1:{status}")
         support.eventually(process.alive, f"{name} listens")
         return process

@@ -54,8 +54,10 @@ class GuideTest(unittest.TestCase):
         self.assertEqual([machine for machine, _ in commands], ["1", "2", "3"])
         self.running = []
         for machine, command in commands:
+            # So short prompts would stay with the decode worker: what is looked at is how they travel.
+            environment = {**ENVIRONMENT, "BATON_DISAGGREGATE": "always"} if machine == "1" else ENVIRONMENT
             with open(os.path.join(folder, command.split()[0] + ".log"), "w") as log:
-                self.running.append(subprocess.Popen(on(machine, command + ("" if machine == "1" else worker_flags)), cwd=folder, env=ENVIRONMENT,
+                self.running.append(subprocess.Popen(on(machine, command + ("" if machine == "1" else worker_flags)), cwd=folder, env=environment,
                                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log))
             self.addCleanup(self.running[-1].kill)
         for machine, address in (("1", "10.0.0.1:9100"), ("2", "10.0.0.2:9101"), ("3", "10.0.0.3:9102")):
