@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/token_hash.h"
 #include "router/status_details.h"
 
 namespace baton {
@@ -19,10 +20,6 @@ constexpr int64_t kLightTokens = 65;
 
 // Calls that a prefill worker is given beyond its slots for streams that stand still.
 constexpr int kRecoverySlots = 4;
-
-constexpr int kNewRank = 2;  // In the queue: behind all that had begun.
-// Parts of a token that turns are counted in, so that weights divide.
-constexpr uint64_t kTurnScale = 1024;
 
 int64_t TotalTokens(const RouteRequest& request) { return std::max(request.num_tokens, request.total_tokens); }
 
@@ -40,7 +37,6 @@ void Admission::Enqueue(RouteRequest request, MonotonicTime now, std::vector<Gra
   if (!waits) {
     absl::StatusOr<Route> route = TryRoute(request);
     if (route.ok() || absl::IsUnavailable(route.status())) {
-      if (route.ok()) NoteDispatch(now);
       grants->push_back({request.ticket, std::move(route)});
       return;
     }
@@ -52,22 +48,22 @@ void Admission::Enqueue(RouteRequest request, MonotonicTime now, std::vector<Gra
                                                       ComputeRetryAfter())});
     return;
   }
+  if (absl::Status late = waits ? CheckDeadline(request, now) : absl::OkStatus(); !late.ok()) {
+    grants->push_back({request.ticket, std::move(late)});
+    return;
+  }
   if (!request.resumed) {
+    if (num_new_waiting_ == 0) {
+      num_dispatches_ = 0;
+      last_dispatch_ = now;
+    }
     if (num_new_waiting_++ == 0) NoteBlocked(request);
     num_light_waiting_ += IsLight(request);
   }
   const int rank = request.recovering ? 0 : request.resumed ? 1 : kNewRank;
-  const uint64_t turn = request.resumed ? 0 : TurnOf(request);
+  const uint64_t turn = request.resumed ? 0 : TakeTurn(request);
   queue_.emplace(QueueKey(rank, -request.priority, turn, next_arrival_++), Waiting{std::move(request)});
   NoteOutages(now);
-}
-
-uint64_t Admission::TurnOf(const RouteRequest& request) {
-  Turns& turns = turns_[request.priority];
-  uint64_t& next = turns.next[request.tenant];
-  const uint64_t begin = std::max(turns.begun, next);
-  next = begin + static_cast<uint64_t>(std::max<int64_t>(1, request.num_tokens)) * kTurnScale / static_cast<uint64_t>(std::max(1, request.weight));
-  return begin;
 }
 
 Admission::Queue::iterator Admission::Erase(Queue::iterator it) {
@@ -210,7 +206,7 @@ void Admission::Pump(MonotonicTime now, std::vector<Grant>* grants) {
       ++it;
       continue;
     }
-    if (route.ok()) NoteDispatch(now);
+    if (route.ok() && !request.resumed) NoteDispatch(now);
     if (!request.resumed) turns_[request.priority].begun = std::get<2>(it->first);
     grants->push_back({request.ticket, std::move(route)});
     it = Erase(it);
@@ -219,8 +215,17 @@ void Admission::Pump(MonotonicTime now, std::vector<Grant>* grants) {
 
 absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
   if (request.prefill_only) return TryPrefillOnly(request);
+  if (request.sibling_at) {
+    // Whole blocks of the prompt are shared there: what it needs of its own is the last one.
+    absl::StatusOr<Route> route = TryProbe(request, request.sibling_at, std::min<int64_t>(request.num_tokens, kTokensPerUnit));
+    if (route.ok()) {
+      route->sibling = true;
+      route->reason = "sibling";
+      return route;
+    }
+  }
   const WorkerInfo* decode = Choose(internal::DECODE, request, nullptr);
-  if (decode == nullptr) return request.cached_on ? TryCached(request) : MustWait();
+  if (decode == nullptr) return request.cached_on ? TryProbe(request, request.cached_on, request.num_tokens) : MustWait();
   Route route{.decode = decode->ref, .group = decode->group(), .num_tokens = request.num_tokens};
   if (options_.disaggregate == Disaggregate::kNever) {
     route.reason = "never";
@@ -240,17 +245,19 @@ absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
   return route;
 }
 
-absl::StatusOr<Route> Admission::TryCached(const RouteRequest& request) {
+absl::StatusOr<Route> Admission::TryProbe(const RouteRequest& request, const WorkerRef& worker, int64_t num_tokens) {
   RouteRequest without = request;
   without.needs_prefill = false;
+  without.total_tokens = TotalTokens(request);
+  without.num_tokens = num_tokens;
   for (const RouteCandidate& candidate : Candidates(internal::DECODE, without, nullptr)) {
-    if (candidate.worker->ref != request.cached_on) continue;
-    Take(request.cached_on, request.num_tokens);
-    return Route{.decode = request.cached_on,
-                 .probe = true,
+    if (candidate.worker->ref != worker) continue;
+    Take(worker, num_tokens);
+    return Route{.decode = worker,
+                 .probe = options_.disaggregate != Disaggregate::kNever,
                  .group = candidate.worker->group(),
                  .reason = "always",
-                 .num_tokens = request.num_tokens};
+                 .num_tokens = num_tokens};
   }
   return MustWait();
 }
@@ -364,18 +371,6 @@ absl::Status Admission::NotReady(const RouteRequest& request) const {
     }
   }
   return WithRetryAfter(absl::UnavailableError(absl::StrCat("no workers for this model: ", reason)), absl::Seconds(1));
-}
-
-absl::Duration Admission::ComputeRetryAfter() const {
-  const absl::Duration wait = dispatch_interval_ * static_cast<double>(num_new_waiting_ + 1);
-  return std::clamp(wait, absl::Seconds(1), absl::Seconds(60));
-}
-
-void Admission::NoteDispatch(MonotonicTime now) {
-  if (last_dispatch_ > absl::ZeroDuration()) {
-    dispatch_interval_ = dispatch_interval_ * 0.9 + std::min(now - last_dispatch_, absl::Seconds(10)) * 0.1;
-  }
-  last_dispatch_ = now;
 }
 
 }  // namespace baton

@@ -32,7 +32,7 @@ struct RouteRequest {
   int priority = 0;     // Higher first; within +-kMaxPriority.
   std::string tenant;   // Who shares the queue with others of the same priority, by their weights.
   int weight = 1;       // At least 1.
-  bool resumed = false; // It was dispatched before (refused, recovered, next attempt): goes first and outlasts an outage.
+  bool resumed = false; // It was dispatched before (refused, recovered, next attempt), or a choice beside it was: goes first and outlasts an outage.
   bool recovering = false;    // And the client has begun to read: before all others, past the prefill workers' slots.
   bool prefill_only = false;  // Another prefill worker for the landing that `group` has.
   GroupKey group;             // prefill_only: the decode worker's.
@@ -41,10 +41,12 @@ struct RouteRequest {
   std::vector<WorkerRef> dislike;  // Not these while there are others.
   int64_t num_tokens = 0;     // To prefill: prompt and what was emitted before. Prefill workers have to hold them.
   int64_t total_tokens = 0;   // And what may still come: the decode worker has to hold them. 0: num_tokens.
+  MonotonicTime deadline = absl::InfiniteDuration();  // New ones: who cannot be granted by then is refused at once.
   std::string local_reason;   // Not empty: the decode worker computes the prompt, and why; needs_prefill is false then.
   bool needs_prefill = true;  // False: decode has nothing to wait for, whoever it is; no prefill worker's credit is asked for.
   std::shared_ptr<const PromptPrefixes> prefixes;  // For the policy; null: not known.
   WorkerRef cached_on;        // This decode worker may have all of the prompt: asked alone while no prefill worker is free.
+  WorkerRef sibling_at;       // A choice of the same request has landed there: it goes there, too, while there is a credit.
 };
 
 // One credit of each worker named is taken; Release gives it back.
@@ -52,8 +54,9 @@ struct Route {
   WorkerRef decode;   // None if prefill_only.
   WorkerRef prefill;  // None: decode prefills locally, unless `probe`.
   bool probe = false;  // Decode is asked for a landing first; if it is not complete, a prefill worker is sought then.
+  bool sibling = false;  // As `sibling_at` said: the few tokens behind whole blocks are computed there.
   GroupKey group;
-  std::string reason;  // For the timeline: "always", "never", "no prefill worker", or a PlacementReasonName.
+  std::string reason;  // For the timeline: "always", "never", "no prefill worker", "sibling", or a PlacementReasonName.
   int64_t num_tokens = 0;  // The size of each credit, for Release.
   // kAdaptive, with `prefill`: what it was chosen by, to be judged again once decode has said what it has cached.
   std::optional<PlacementCosts> costs;
@@ -81,7 +84,7 @@ class Admission {
 
   // Every method appends what it decided to `grants`; each request is granted (or refused) at most once.
   //   UNAVAILABLE         no pair of workers that could take it (or, prefill_only, no prefill worker); with a retry-after.
-  //   RESOURCE_EXHAUSTED  max_queue requests wait; with a retry-after.
+  //   RESOURCE_EXHAUSTED  max_queue requests wait, or those that go first will take longer than until `deadline`; with a retry-after.
   void Enqueue(RouteRequest request, MonotonicTime now, std::vector<Grant>* grants);
   // The request does not wait any more. A grant already made stays the caller's.
   void Forget(uint64_t ticket);
@@ -107,6 +110,7 @@ class Admission {
   // Recovering first, then resumed, then by priority, then (new ones) by their tenants' turns, then in order of arrival.
   using QueueKey = std::tuple<int, int, uint64_t, uint64_t>;
   using Queue = std::map<QueueKey, Waiting>;
+  static constexpr int kNewRank = 2;  // Behind all that had begun.
   // What the first of the new requests that wait waits for.
   enum class Blocked { kNot, kOnPrefill, kOnDecode };
   struct Account {
@@ -119,8 +123,9 @@ class Admission {
     uint64_t load_sequence = 0;  // The report that the three above refer to.
   };
 
-  // When its tenant's turn for it begins, in parts of tokens of a tenant of weight 1.
-  uint64_t TurnOf(const RouteRequest& request);
+  // When its tenant's turn for it begins, in parts of tokens of a tenant of weight 1; Take: and the next one's is later by this one's.
+  uint64_t BeginOfTurn(const RouteRequest& request) const;
+  uint64_t TakeTurn(const RouteRequest& request);
   // Off the queue, its counts with it.
   Queue::iterator Erase(Queue::iterator it);
   void NoteBlocked(const RouteRequest& request);
@@ -134,7 +139,8 @@ class Admission {
   PlacementCosts Costs(const WorkerInfo& decode, const WorkerInfo& prefill) const;
   bool IsLight(const RouteRequest& request) const;
   absl::StatusOr<Route> TryPrefillOnly(const RouteRequest& request);
-  absl::StatusOr<Route> TryCached(const RouteRequest& request);
+  // Asks `worker` alone, for a landing first; `num_tokens`: of the credit.
+  absl::StatusOr<Route> TryProbe(const RouteRequest& request, const WorkerRef& worker, int64_t num_tokens);
   std::vector<RouteCandidate> Candidates(internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) const;
   // Whether the worker, credits and the other role aside, may take it.
   bool Suits(const WorkerInfo& worker, internal::WorkerRole role, const RouteRequest& request, const GroupKey* group) const;
@@ -147,6 +153,9 @@ class Admission {
   void Take(const WorkerRef& worker, int64_t num_tokens);
   absl::Status NotReady(const RouteRequest& request) const;
   absl::Duration ComputeRetryAfter() const;
+  // OK, or RESOURCE_EXHAUSTED: at the pace at which those who wait have been granted lately its turn comes after its deadline.
+  absl::Status CheckDeadline(const RouteRequest& request, MonotonicTime now) const;
+  // One that waited is granted.
   void NoteDispatch(MonotonicTime now);
 
   const AdmissionOptions options_;
@@ -165,8 +174,10 @@ class Admission {
   };
   std::map<int, Turns> turns_;  // By priority, of new requests that wait.
   std::map<WorkerRef, Account> accounts_;
+  // The pace of the queue, since the first of those that wait now came: before it nothing is known of how fast workers get free.
   MonotonicTime last_dispatch_ = absl::ZeroDuration();
-  absl::Duration dispatch_interval_ = absl::Seconds(1);  // Exponential mean.
+  int num_dispatches_ = 0;
+  absl::Duration dispatch_interval_ = absl::ZeroDuration();  // Exponential mean.
 };
 
 }  // namespace baton

@@ -27,6 +27,7 @@ Generation::Generation(RouterCore* core, v1::GenerateRequest request, Sink sink,
       key_name_(origin.key_name),
       key_use_(origin.key_use),
       arrived_(Clock::Real()->Now()),
+      deadline_(origin.deadline),
       sink_(std::move(sink)),
       trace_(core->tracer.get(), origin.trace),
       phases_(Phase::kTokenise, arrived_),
@@ -41,6 +42,7 @@ Generation::~Generation() {
 
 void Generation::Begin(PreparationPool::Held held) {
   const MonotonicTime now = Clock::Real()->Now();
+  if (absl::Status status = core_->ModelStatus(); !status.ok()) return End(status, now);
   if (absl::Status status = CheckRequest(request_, core_->model); !status.ok()) return End(status, now);
   if (absl::Status status = ApplyKey(); !status.ok()) return End(status, now);
   if (absl::Status status = core_->Ready(); !status.ok()) return End(status, now);
@@ -104,16 +106,32 @@ void Generation::OnPrepared(absl::StatusOr<PreparedRequest> prepared, std::share
     if (absl::Status status = key_use_->account().TakePrompt(num_tokens); !status.ok()) return End(status, now);
   }
   prompt_key_ = LandedPrompts::KeyOf(prepared_.tokens, request_.cache_salt());
-  for (int i = 0; i < prepared_.num_choices; ++i) {
-    choices_.push_back(std::make_unique<Choice>(
-        i, RequestFlow(core_->options.flow, num_tokens, phases_),
-        ChoiceText(core_->model.tokenizer.get(), request_.skip_special_tokens_off(), request_.has_logprobs(), prepared_.stops, i)));
-  }
   open_choices_ = prepared_.num_choices;
-  for (auto& choice : choices_) {
-    if (ended_) return;
-    Drive(*choice, [](RequestFlow& flow, MonotonicTime time, FlowActions* actions) { flow.Begin(time, actions); });
+  Drive(AddChoice(phases_), [](RequestFlow& flow, MonotonicTime time, FlowActions* actions) { flow.Begin(time, actions); });
+}
+
+Generation::Choice& Generation::AddChoice(const PhaseClock& phases) {
+  const int index = static_cast<int>(choices_.size());
+  choices_.push_back(std::make_unique<Choice>(
+      index, RequestFlow(core_->options.flow, static_cast<int64_t>(prepared_.tokens.size()), phases),
+      ChoiceText(core_->model.tokenizer.get(), request_.skip_special_tokens_off(), request_.has_logprobs(), prepared_.stops, index)));
+  return *choices_.back();
+}
+
+void Generation::BeginSiblings() {
+  const Choice& first = *choices_.front();
+  const PhaseClock phases = first.flow.phases();
+  const Route route = first.flow.route();
+  while (!ended_ && static_cast<int>(choices_.size()) < prepared_.num_choices) {
+    Choice& sibling = AddChoice(phases);
+    sibling.sibling = route;
+    Drive(sibling, [](RequestFlow& flow, MonotonicTime time, FlowActions* actions) { flow.BeginBeside(time, actions); });
   }
+}
+
+const RequestFlow::Summary& Generation::SummaryOf(const Choice& choice) const {
+  const RequestFlow::Summary& own = choice.flow.summary();
+  return choice.sibling.decode && own.recoveries == 0 && own.prefill_worker.empty() ? choices_.front()->flow.summary() : own;
 }
 
 void Generation::Cancel(const absl::Status& why) {
@@ -198,7 +216,7 @@ v1::GenerateResponse Generation::FinalResponse(const Choice& last) const {
   core_->metrics.cached_tokens->Increment(static_cast<uint64_t>(cached_tokens));
   core_->metrics.ObservePhases(last.flow.phases());
   const PhaseClock& phases = last.flow.phases();
-  const RequestFlow::Summary& summary = last.flow.summary();
+  const RequestFlow::Summary& summary = SummaryOf(last);
   v1::Timeline* timeline = response.mutable_timeline();
   timeline->set_queued_ms(ToMs(phases.spent(Phase::kQueued)));
   timeline->set_tokenise_ms(ToMs(phases.spent(Phase::kTokenise)));
@@ -226,7 +244,7 @@ RequestOutcome Generation::Outcome(const absl::Status& status) const {
                          .key_name = key_name_,
                          .client_id = request_.request_id(),
                          .trace_id = trace_.trace_id(),
-                         .model = core_->model.name,
+                         .model = core_->has_model() ? core_->model.name : "",
                          .chat = is_chat_,
                          .num_prompt_tokens = static_cast<int64_t>(prepared_.tokens.size()),
                          .begin = arrived_,
@@ -237,7 +255,7 @@ RequestOutcome Generation::Outcome(const absl::Status& status) const {
     outcome.num_completion_tokens += choice->text.num_tokens();
     if (outcome.summary != nullptr && choice->flow.phases().total() <= outcome.phases->total()) continue;
     outcome.phases = &choice->flow.phases();
-    outcome.summary = &choice->flow.summary();
+    outcome.summary = &SummaryOf(*choice);
   }
   if (status.ok()) outcome.finish_reason = choices_.front()->text.finish_reason();
   return outcome;

@@ -41,6 +41,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::shared_ptr<KeyUse> key_use;  // That it is one request of; null: none was needed.
     PreparationPool::Held held;  // The budget that its bytes have already, until the prompt is tokens; null: none yet.
     std::optional<TraceContext> trace;  // The client's span that it is made for.
+    MonotonicTime deadline = absl::InfiniteDuration();  // When the client gives up.
   };
 
   // Begins. `core` outlives it. Sink calls may come before it returns.
@@ -67,6 +68,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::map<int, std::shared_ptr<DecodeStream>> decode;
     std::map<std::pair<int, int>, std::shared_ptr<PrefillStream>> prefill;
     MonotonicTime last_token = absl::ZeroDuration();
+    Route sibling;  // Where the first choice landed, for those that began beside it; else no worker.
   };
 
   Generation(RouterCore* core, v1::GenerateRequest request, Sink sink, const Origin& origin);
@@ -75,6 +77,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   absl::Status PrepareLater(const ModelLimits& limits, PreparationPool::Held held);
   void Prepare(const ModelLimits& limits);
   void OnPrepared(absl::StatusOr<PreparedRequest> prepared, std::shared_ptr<const PromptPrefixes> prefixes);
+  Choice& AddChoice(const PhaseClock& phases);
+  // The first choice has landed: the others fork off it. They go where it is, share what is there of the prompt, and are from then on
+  // requests of their own, so that each can stop, move and recover for itself.
+  void BeginSiblings();
+  // How a choice came to its landing: by the first one's, where it forked off that.
+  const RequestFlow::Summary& SummaryOf(const Choice& choice) const;
   std::shared_ptr<const PromptPrefixes> NamePromptPrefixes(const std::vector<int32_t>& tokens) const;
 
   // Feeds one event to a choice's flow and does what it asks for.
@@ -110,6 +118,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<KeyUse> key_use_;  // Null from End on.
   int key_weight_ = 1;
   const MonotonicTime arrived_;
+  const MonotonicTime deadline_;
   Strand strand_;
   Sink sink_;
   RequestTrace trace_;

@@ -69,9 +69,13 @@ void Generation::Apply(Choice& choice, FlowAction action, MonotonicTime now, Flo
 void Generation::Acquire(Choice& choice, uint64_t ticket) {
   RouteRequest request{.priority = request_.priority(), .tenant = key_name_, .weight = key_weight_};
   choice.flow.FillRouteRequest(&request);
+  request.deadline = std::min(request.deadline, deadline_);
   request.total_tokens = static_cast<int64_t>(prepared_.tokens.size()) + prepared_.sampling.max_tokens();
   request.prefixes = prefixes_;
-  if (wants_prompt_logprobs()) {
+  if (choice.sibling.decode) request.fingerprint = choice.sibling.group.model_fingerprint;
+  if (choice.sibling.decode && choice.flow.emitted().empty()) {
+    request.sibling_at = choice.sibling.decode;
+  } else if (wants_prompt_logprobs()) {
     request.needs_prefill = false;
     request.local_reason = "prompt log-probabilities";
   } else if (prompt_key_ && choice.flow.emitted().empty()) {
@@ -104,6 +108,7 @@ void Generation::OnDecodeMessage(Choice& choice, int stream, internal::DecodeEve
   Drive(choice, [&](RequestFlow& flow, MonotonicTime now, FlowActions* actions) {
     flow.OnDecodeEvent(stream, std::move(event), now, actions);
   });
+  if (choice.index == 0 && choice.flow.state() == RequestFlow::State::kRunning) BeginSiblings();
   // After its last message the worker is let go; the call's own end then follows.
   auto it = choice.decode.find(stream);
   if (it != choice.decode.end() && !choice.flow.decode_open(stream)) it->second->CloseSending();

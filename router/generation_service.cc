@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/generation_service.h"
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -88,6 +89,13 @@ std::string Authorization(const grpc::CallbackServerContext& context) {
   return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
+// gRPC has it on the wall's clock, or on none, and ends the call then by itself.
+MonotonicTime DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteDuration();
+  return Clock::Real()->Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+}
+
 grpc::ByteBuffer Serialized(const v1::GenerateResponse& response) {
   grpc::ByteBuffer bytes;
   bool own = false;
@@ -142,7 +150,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
                                     }},
                                kClientLimits);
   const absl::StatusOr<std::shared_ptr<KeyAccount>> key = core_->FindKey(Authorization(*context), KeyRole::kClient);
-  Generation::Origin origin{.key_name = "", .key_use = nullptr, .held = nullptr, .trace = TraceContextOf(*context)};
+  Generation::Origin origin{.key_name = "", .key_use = nullptr, .held = nullptr, .trace = TraceContextOf(*context), .deadline = DeadlineOf(*context)};
   const auto read = [&]() -> absl::StatusOr<v1::GenerateRequest> {
     if (!key.ok()) return key.status();
     if (*key != nullptr) {
@@ -180,6 +188,10 @@ grpc::ServerUnaryReactor* GenerationService::ListModels(grpc::CallbackServerCont
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (const auto key = core_->CheckKey(Authorization(*context), KeyRole::kClient); !key.ok()) {
     reactor->Finish(ToGrpcStatus(key.status()));
+    return reactor;
+  }
+  if (const absl::Status status = core_->ModelStatus(); !status.ok()) {
+    reactor->Finish(ToGrpcStatus(status));
     return reactor;
   }
   v1::Model* model = response->add_models();

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/build_info.h"
 #include "common/base/ids.h"
@@ -69,6 +70,14 @@ std::string PercentDecoded(absl::string_view path) {
 }
 
 constexpr char kRequestIdHeader[] = "X-Request-Id";
+
+// What a proxy says to whom it sends a request: when it will have given it up. Another value is as none.
+MonotonicTime DeadlineOf(const HttpRequest& request) {
+  int64_t ms = 0;
+  const std::string header = request.Header("X-Envoy-Expected-Rq-Timeout-Ms").value_or("");
+  if (!absl::SimpleAtoi(header, &ms) || ms <= 0) return absl::InfiniteDuration();
+  return Clock::Real()->Now() + absl::Milliseconds(ms);
+}
 
 }  // namespace
 
@@ -143,7 +152,8 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::shared_ptr
                             .key_use = nullptr,
                             .held = nullptr,
                             .trace = ParseTraceContext(request.Header(kTraceparentHeader).value_or(""),
-                                                       request.Header(kTracestateHeader).value_or(""))};
+                                                       request.Header(kTracestateHeader).value_or("")),
+                            .deadline = DeadlineOf(request)};
   auto work = [this, endpoint, request_id, headers, writer](const HttpRequest& taken, const Generation::Origin& origin) {
     if (endpoint == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, origin);
     if (endpoint == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, origin);
@@ -159,6 +169,7 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::shared_ptr
     }
     SendError(*writer, status, headers);
   };
+  if (absl::Status status = core_->ModelStatus(); !status.ok()) return refuse(status);
   if (generates && key != nullptr) {
     absl::StatusOr<std::shared_ptr<KeyUse>> use = KeyUse::Begin(key, Clock::Real());
     if (!use.ok()) return refuse(use.status());
@@ -265,6 +276,7 @@ absl::StatusOr<std::string> HttpApi::Detokenize(const std::string& body) {
 }
 
 absl::StatusOr<std::string> HttpApi::Models(const std::string& path) const {
+  BATON_RETURN_IF_ERROR(core_->ModelStatus());
   const absl::StatusOr<ModelLimits> limits = core_->Limits();
   const Json model{{"id", core_->model.name},
                    {"object", "model"},

@@ -36,8 +36,8 @@ ABSL_FLAG(int, http_threads, 2, "Threads of the HTTP server.");
 ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request of a client, gRPC or HTTP; larger ones are refused.");
 ABSL_FLAG(baton::ByteSize, max_preparing_bytes, baton::ByteSize{0},
           "Of requests together that are read, rendered or tokenised; more are refused. 0: twice --max-request-bytes.");
-ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are.");
-ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; empty: a short name from the file's.");
+ABSL_FLAG(std::string, model, "", "GGUF file, model folder or tokenizer.json: where the tokenizer and chat template are. Empty: its workers tell them.");
+ABSL_FLAG(std::string, served_model_name, "", "What requests call the model; empty: a short name from the file's, or what workers call it.");
 ABSL_FLAG(int, template_processes, 2, "Processes that render chat templates.");
 ABSL_FLAG(std::string, disaggregate, "adaptive",
           "Where prompts are prefilled: adaptive (where it is sooner), always (on prefill workers) or never (on decode workers).");
@@ -71,8 +71,7 @@ const baton::ConfigSpec& Spec() {
                   {"heartbeat", "landing_timeout", "transfer_timeout", "token_timeout", "recovery_timeout", "prefill_attempts",
                    "grace"}},
                  {"Logging", {"log_format", "log_level"}},
-                 {"Tracing", baton::TraceFlags()}},
-      .required = {"model"}};
+                 {"Tracing", baton::TraceFlags()}}};
   return *spec;
 }
 
@@ -171,6 +170,10 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.core.flow.token_timeout = absl::GetFlag(FLAGS_token_timeout);
   options.core.flow.prefill_attempts = attempts;
   options.core.sse_keepalive = absl::GetFlag(FLAGS_sse_keepalive);
+  options.core.load_model = [called = absl::GetFlag(FLAGS_served_model_name), processes = absl::GetFlag(FLAGS_template_processes)](
+                                const std::string& path, const std::string& name) {
+    return baton::LoadServedModel(path, called.empty() ? name : called, processes);
+  };
   options.core.heartbeat = absl::GetFlag(FLAGS_heartbeat);
   options.registry_address = absl::GetFlag(FLAGS_registry);
   BATON_RETURN_IF_ERROR(baton::ReadTlsFlags(&options));
@@ -207,10 +210,10 @@ int Run() {
   const absl::StatusOr<baton::RouterOptions> options = OptionsFromFlags();
   if (!options.ok()) return fail(options.status()) + 1;
   baton::MetricRegistry metrics;
-  absl::StatusOr<baton::ServedModel> model = baton::LoadServedModel(
-      absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_served_model_name), absl::GetFlag(FLAGS_template_processes));
+  absl::StatusOr<baton::ServedModel> model = baton::ServedModel();
+  if (const std::string path = absl::GetFlag(FLAGS_model); !path.empty()) model = options->core.load_model(path, "");
   if (!model.ok()) return fail(model.status());
-  BATON_LOG(INFO) << baton::BuildDescription() << ", model " << model->name;
+  BATON_LOG(INFO) << baton::BuildDescription() << ", model " << (model->tokenizer == nullptr ? "of its workers" : model->name);
   absl::StatusOr<std::unique_ptr<baton::Router>> router = baton::Router::Start(*options, *std::move(model), &metrics);
   if (!router.ok()) return fail(router.status());
   BATON_LOG(INFO) << "listening: grpc " << (*router)->grpc_address() << ", http " << (*router)->http_address() << ", status "

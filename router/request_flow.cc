@@ -21,6 +21,11 @@ void RequestFlow::Begin(MonotonicTime now, FlowActions* actions) {
   Acquire(actions);
 }
 
+void RequestFlow::BeginBeside(MonotonicTime now, FlowActions* actions) {
+  resumed_ = true;
+  Begin(now, actions);
+}
+
 void RequestFlow::FillRouteRequest(RouteRequest* request) const {
   request->resumed = resumed_;
   request->recovering = !emitted_.empty();
@@ -29,6 +34,7 @@ void RequestFlow::FillRouteRequest(RouteRequest* request) const {
   if (!emitted_.empty()) request->fingerprint = route_.group.model_fingerprint;
   request->avoid = dead_;
   request->dislike = disliked_;
+  if (!resumed_) request->deadline = queue_deadline_;
   request->num_tokens = num_tokens();
   request->needs_prefill = num_tokens() > 1;  // The last token is decode's.
 }

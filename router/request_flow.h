@@ -22,6 +22,8 @@ namespace baton {
 
 // Why decode has to compute a prompt that was meant for a prefill worker, in the timeline.
 inline constexpr absl::string_view kNoPrefillWorker = "no prefill worker left";
+// So few tokens that a sibling does not share (its last block's) are computed where it lands: a row panel's.
+inline constexpr int64_t kMaxTailTokens = 64;
 
 struct FlowOptions {
   int prefill_attempts = 2;  // Per stream, then decode prefills locally.
@@ -85,6 +87,8 @@ class RequestFlow {
   RequestFlow(const FlowOptions& options, int64_t num_tokens, PhaseClock clock);
 
   void Begin(MonotonicTime now, FlowActions* actions);
+  // The same for a choice beside one that has landed: it is no new request to the queue. `clock` had the other one's phases.
+  void BeginBeside(MonotonicTime now, FlowActions* actions);
 
   // The answer to kAcquire. After kForgetAcquire the credits go back.
   void OnRoute(uint64_t ticket, absl::StatusOr<Route> route, MonotonicTime now, FlowActions* actions);

@@ -98,6 +98,7 @@ void RequestFlow::OnDecodeEvent(int stream, internal::DecodeEvent event, Monoton
       CloseDecode(stream, /*refused=*/false, actions);
       if (current) OnRefused(worker, absl::UnavailableError("stopped by the worker"), now, actions);
       return;
+    case internal::DecodeEvent::kPromptLogprobs:  // The shell's.
     case internal::DecodeEvent::MESSAGE_NOT_SET:
       return;  // A message of a later wire version.
   }
@@ -156,7 +157,10 @@ void RequestFlow::OnPrefillEnd(int stream, int attempt, const absl::Status& stat
 
 void RequestFlow::OnLanding(const internal::LandingEvent& landing, MonotonicTime now, FlowActions* actions) {
   if (state_ != State::kLanding || landing.attempt() != attempt_) return;
-  if (std::exchange(route_.probe, false)) return SeekPrefill(now, actions);  // Not all of the prompt was cached there.
+  if (std::exchange(route_.probe, false)) {  // Not all of the prompt was cached there.
+    const bool tail = route_.sibling && num_tokens() - 1 - landing.first_missing_token() <= kMaxTailTokens;
+    return tail ? PrefillLocally(route_.reason, now, actions) : SeekPrefill(now, actions);
+  }
   if (!reserved_prefill_) {  // It has left meanwhile.
     return OnAttemptFailed({}, absl::UnavailableError("the prefill worker left before it was asked"), /*death=*/false, now,
                            actions);

@@ -25,9 +25,10 @@ AdmissionOptions MakeAdmissionOptions(const RouterCoreOptions& options) {
 }
 
 WorkerRegistryOptions MakeRegistryOptions(const RouterCoreOptions& options, const ServedModel& model) {
+  const Tokenizer* const tokenizer = model.tokenizer.get();
   return {.view = {.disaggregate = options.disaggregate,
-                   .vocab_size = model.tokenizer->vocab_size(),
-                   .tokenizer_fingerprint = model.tokenizer->fingerprint()},
+                   .vocab_size = tokenizer == nullptr ? 0 : tokenizer->vocab_size(),
+                   .tokenizer_fingerprint = tokenizer == nullptr ? "" : tokenizer->fingerprint()},
           .heartbeat = options.heartbeat};
 }
 
@@ -62,9 +63,16 @@ RouterCore::RouterCore(const RouterCoreOptions& options, ServedModel model, Metr
       registry(MakeRegistryOptions(options, this->model)),
       clients(options.cluster_tls),
       dispatcher(MakeAdmissionOptions(options), std::move(policy), RandomUint64(), &dispatch) {
+  if (this->model.tokenizer != nullptr) {
+    has_model_ = true;
+  } else {
+    seeker_ = std::make_unique<ModelSeeker>(options.cluster_tls, options.load_model,
+                                            [this](ServedModel found) { SetModel(std::move(found)); });
+  }
   registry.SetListener({.on_change = [this] { OnViewChange(); },
                         .on_lost = [this](const WorkerRef& worker, const std::string& reason) { OnWorkerLost(worker, reason); }});
   ExportGauges();
+  if (has_model() && options.vllm_metrics) AddVllmNames(this->model.name, metrics);
   ScheduleTick();
   if (options.api_keys == nullptr) return;
   options.api_keys->ExportTo(metrics);
@@ -105,10 +113,10 @@ void RouterCore::ExportGauges() {
       [this] { return static_cast<double>(preparation.bytes_reserved()); });
   add("baton_ready", "1 while this process takes work.", {}, [this] { return Ready().ok() ? 1.0 : 0.0; });
   add("baton_draining", "1 from SIGTERM to the end.", {}, [this] { return draining() ? 1.0 : 0.0; });
-  if (options.vllm_metrics) AddVllmNames(model.name, metric_registry);
 }
 
 RouterCore::~RouterCore() {
+  if (seeker_ != nullptr) seeker_->Stop();
   StartDraining();
   CutAll();
   const MonotonicTime deadline = Clock::Real()->Now() + 2 * options.flow.stop_timeout + absl::Seconds(10);
@@ -125,11 +133,25 @@ RouterCore::~RouterCore() {
 
 absl::Status RouterCore::Ready() const {
   if (draining_) return WithRetryAfter(absl::UnavailableError("router is draining"), absl::Seconds(1));
+  BATON_RETURN_IF_ERROR(ModelStatus());
   const auto view = registry.View();
   return view->ready ? absl::OkStatus() : NoWorkers(*view);
 }
 
+absl::Status RouterCore::ModelStatus() const {
+  if (has_model()) return absl::OkStatus();
+  return WithRetryAfter(absl::UnavailableError("no model yet: " + seeker_->reason()), absl::Seconds(1));
+}
+
+void RouterCore::SetModel(ServedModel found) {
+  model = std::move(found);
+  has_model_.store(true, std::memory_order_release);
+  if (options.vllm_metrics) AddVllmNames(model.name, metric_registry);
+  registry.SetTokenizer(model.tokenizer->vocab_size(), model.tokenizer->fingerprint());  // Tells whoever waits to be ready.
+}
+
 absl::StatusOr<ModelLimits> RouterCore::Limits() const {
+  BATON_RETURN_IF_ERROR(ModelStatus());
   const auto view = registry.View();
   if (!view->ready) return NoWorkers(*view);
   return ModelLimits{.contexts = view->contexts, .vocab_size = view->vocab_size};
@@ -219,6 +241,7 @@ void RouterCore::OnViewChange() {
     const auto view = registry.View();
     clients.SetView(*view);
     dispatcher.SetView(view);
+    if (seeker_ != nullptr) seeker_->SetView(view);
     std::vector<WorkerRef> present;
     for (const auto& worker : view->workers) present.push_back(worker->ref);
     for (const WorkerRef& worker : present_) {

@@ -22,6 +22,7 @@
 #include "router/cors.h"
 #include "router/dispatcher.h"
 #include "router/landed_prompts.h"
+#include "router/model_seeker.h"
 #include "router/preparation_pool.h"
 #include "router/prepared_request.h"
 #include "router/request_flow.h"
@@ -50,6 +51,7 @@ struct RouterCoreOptions {
   std::shared_ptr<const RpcTls> cluster_tls;  // Of calls to workers, and where they register; null: in the clear.
   bool vllm_metrics = false;  // vLLM's names at /metrics as well.
   TracerOptions trace;  // Its `instance` is set to the router's id.
+  ModelSeeker::Load load_model;  // Of workers' files, where the router is given no model; then never null.
 };
 
 // What all requests share: the cluster, the queue, connections, timers. Everything here is thread-safe by itself.
@@ -64,11 +66,16 @@ class RouterCore {
   // OK when a request could be served; else UNAVAILABLE with the reason.
   absl::Status Ready() const;
   // What the workers that a request may go to can hold.
-  //   UNAVAILABLE  no workers, with a retry-after.
+  //   UNAVAILABLE  no workers, or no model yet, with a retry-after.
   absl::StatusOr<ModelLimits> Limits() const;
 
   // Told at once and after every change, on the thread that caused it; null: nobody.
   void OnReadyChange(std::function<void(bool ready)> callback);
+
+  // There is a model: the one that the router was given, or that of its workers, once one of them has told it.
+  bool has_model() const { return has_model_.load(std::memory_order_acquire); }
+  // OK, or UNAVAILABLE with the reason and a retry-after.
+  absl::Status ModelStatus() const;
 
   // Takes nothing new from now on.
   void StartDraining();
@@ -90,7 +97,7 @@ class RouterCore {
   const RouterCoreOptions options;
   const std::string router_id;
   const uint64_t incarnation;
-  const ServedModel model;
+  ServedModel model;  // Without tokenizer while there is none. Read it only once has_model() has been true: it does not change any more.
   MetricRegistry* const metric_registry;
   RouterMetrics metrics;
   const std::unique_ptr<Tracer> tracer;
@@ -112,6 +119,7 @@ class RouterCore {
   void Remove(Generation* generation);  // And every call has ended.
   std::vector<std::shared_ptr<Generation>> Generations() const;
   void OnViewChange();
+  void SetModel(ServedModel found);
   void OnWorkerLost(const WorkerRef& worker, const std::string& reason);
   void ScheduleTick();
   void ScheduleKeyReload();
@@ -129,6 +137,8 @@ class RouterCore {
   Mutex view_mutex_;  // Views reach clients and dispatcher in order. Before mutex_; no callback runs under it.
   std::vector<WorkerRef> present_ ABSL_GUARDED_BY(view_mutex_);  // In the last view.
   std::vector<std::shared_ptr<MetricRegistry::Callback>> gauges_;
+  std::atomic<bool> has_model_{false};
+  std::unique_ptr<ModelSeeker> seeker_;  // Where no model was given. Its thread ends first.
 };
 
 }  // namespace baton

@@ -28,7 +28,18 @@ absl::Status CheckIdentity(const internal::WorkerIdentity& identity) {
 
 WorkerRegistry::WorkerRegistry(const WorkerRegistryOptions& options) : options_(options) {
   MutexLock lock(&mutex_);
+  view_options_ = options.view;
   RebuildLocked();
+}
+
+void WorkerRegistry::SetTokenizer(int vocab_size, const std::string& fingerprint) {
+  {
+    MutexLock lock(&mutex_);
+    view_options_.vocab_size = vocab_size;
+    view_options_.tokenizer_fingerprint = fingerprint;
+    RebuildLocked();
+  }
+  TellListener({});
 }
 
 void WorkerRegistry::SetListener(Listener listener) { listener_ = std::move(listener); }
@@ -157,7 +168,7 @@ absl::Status WorkerRegistry::SetRole(const std::string& id, internal::WorkerRole
     for (const auto& [session_id, other] : sessions_) {
       if (other.info.ref != info.ref && !other.changes_role) others.push_back(other.info);
     }
-    const auto without = BuildClusterView(std::move(others), options_.view);
+    const auto without = BuildClusterView(std::move(others), view_options_);
     if (view_->ready && !without->ready) {
       return absl::FailedPreconditionError(absl::StrCat("worker ", id, " is needed as it is; without it: ", without->reason));
     }
@@ -203,7 +214,7 @@ void WorkerRegistry::RebuildLocked() {
   std::vector<WorkerInfo> workers;
   workers.reserve(sessions_.size());
   for (const auto& [id, session] : sessions_) workers.push_back(session.info);
-  view_ = BuildClusterView(std::move(workers), options_.view);
+  view_ = BuildClusterView(std::move(workers), view_options_);
 }
 
 void WorkerRegistry::TellListener(const std::vector<std::pair<WorkerRef, std::string>>& lost) const {

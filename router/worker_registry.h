@@ -73,6 +73,9 @@ class WorkerRegistry {
   // Finds silent workers. Call at least twice per heartbeat: a longer gap is taken for a pause of the router itself.
   void Tick(MonotonicTime now);
 
+  // The router has got its tokenizer: workers are held to it from now on.
+  void SetTokenizer(int vocab_size, const std::string& fingerprint);
+
   std::shared_ptr<const ClusterView> View() const;
   const WorkerRegistryOptions& options() const { return options_; }
 
@@ -92,6 +95,7 @@ class WorkerRegistry {
   const WorkerRegistryOptions options_;
   Listener listener_;
   mutable Mutex mutex_;
+  ClusterViewOptions view_options_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Session> sessions_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_session_ ABSL_GUARDED_BY(mutex_) = 1;
   std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mutex_);

@@ -22,6 +22,7 @@
 #include "common/worker/role_change.h"
 #include "common/worker/router_directory.h"
 #include "common/worker/router_registration.h"
+#include "common/worker/text_service.h"
 
 namespace baton {
 namespace {
@@ -116,7 +117,10 @@ bool FinishCalls(const WorkerServices& services, absl::Duration grace, ShutdownS
 int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, ShutdownSignals* signals) {
   const WorkerOptions& options = runtime->options();
 
-  auto server = RpcServer::Start({.address = options.listen, .tls = options.cluster_tls}, services.services);
+  TextService text(options.model_path);
+  std::vector<grpc::Service*> all_services = services.services;
+  all_services.push_back(&text);
+  auto server = RpcServer::Start({.address = options.listen, .tls = options.cluster_tls}, all_services);
   if (!server.ok()) return Fail(server.status());
 
   std::unique_ptr<StatusServer> status_server;

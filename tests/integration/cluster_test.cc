@@ -142,6 +142,32 @@ TEST_F(ClusterTest, ABatchOfMixedRequestsGivesTheTokensOfEachAlone) {
   EXPECT_TRUE(Eventually([&] { return cluster_->Idle(); }));
 }
 
+// Choices fork off one landing: the prompt crosses once, and each has the draws that it has anywhere.
+TEST_F(ClusterTest, ChoicesShareTheirPrompt) {
+  ASSERT_OK_AND_ASSIGN(const auto local, LocalCluster::Start(WriteTinyModel(), {"--local-prefill"}));
+  ASSERT_OK_AND_ASSIGN(const v1::Worker decode, cluster_->Worker("d-1"));
+  for (const int length : {33, 200, 310}) {
+    SCOPED_TRACE(length);
+    std::vector<int> prompt(static_cast<size_t>(length), 11);
+    prompt[0] = 12 + length % 100;
+    v1::GenerateRequest request = GreedyRequest(prompt, 24);
+    request.mutable_sampling()->set_temperature(1);
+    request.mutable_sampling()->set_seed(5);
+    request.set_n(5);
+    ASSERT_OK_AND_ASSIGN(const double before, cluster_->Metric(decode.status(), "baton_kv_transfers_total"));
+    ASSERT_OK_AND_ASSIGN(const cli::Answer answer, cluster_->Generate(request));
+    ASSERT_OK_AND_ASSIGN(const double after, cluster_->Metric(decode.status(), "baton_kv_transfers_total"));
+    EXPECT_EQ(after - before, 1);
+    ASSERT_OK_AND_ASSIGN(const cli::Answer expected, local->Generate(request));
+    ASSERT_EQ(answer.choices.size(), 5u);
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(answer.choices[i].token_ids, expected.choices[i].token_ids) << i;
+    EXPECT_NE(answer.choices[0].token_ids, answer.choices[1].token_ids);
+    request.set_n(1);
+    ASSERT_OK_AND_ASSIGN(const cli::Answer alone, cluster_->Generate(request));
+    EXPECT_EQ(alone.choices[0].token_ids, answer.choices[0].token_ids);
+  }
+}
+
 TEST_F(ClusterTest, ThePromptIsComputedByPrefillAndCrosses) {
   ASSERT_OK_AND_ASSIGN(const v1::Worker prefill, cluster_->Worker("p-1"));
   ASSERT_OK_AND_ASSIGN(const v1::Worker decode, cluster_->Worker("d-1"));

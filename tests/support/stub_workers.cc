@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "baton/internal/text.grpc.pb.h"
 #include "tests/support/sanitizers.h"
 
 namespace baton::testing {
@@ -95,11 +96,37 @@ class StubWorker::PrefillService : public internal::PrefillWorker::CallbackServi
   StubWorker* const worker_;
 };
 
+class StubWorker::TextService : public internal::ModelText::CallbackService {
+ public:
+  explicit TextService(std::map<std::string, std::string> files) : files_(std::move(files)) {}
+  grpc::ServerWriteReactor<internal::TextPart>* Read(grpc::CallbackServerContext*, const internal::ReadTextRequest*) override {
+    auto stream = ServerWriteStream<internal::TextPart>::Create({});
+    for (const auto& [name, bytes] : files_) {
+      for (const char byte : bytes) {  // In the smallest parts that there are.
+        internal::TextPart part;
+        part.set_file(name);
+        part.set_data(std::string(1, byte));
+        stream->SendLast(std::move(part));
+      }
+    }
+    stream->Finish(absl::OkStatus());
+    return stream->reactor();
+  }
+
+ private:
+  const std::map<std::string, std::string> files_;
+};
+
 std::unique_ptr<StubWorker> StubWorker::Start(const Options& options) {
   auto worker = std::unique_ptr<StubWorker>(new StubWorker(options));
   worker->decode_ = std::make_unique<DecodeService>(worker.get());
   worker->prefill_ = std::make_unique<PrefillService>(worker.get());
-  auto server = RpcServer::Start({}, {worker->decode_.get(), worker->prefill_.get()});
+  std::vector<grpc::Service*> services = {worker->decode_.get(), worker->prefill_.get()};
+  if (!options.text.empty()) {
+    worker->text_ = std::make_unique<TextService>(options.text);
+    services.push_back(worker->text_.get());
+  }
+  auto server = RpcServer::Start({}, services);
   if (!server.ok()) return nullptr;
   worker->server_ = *std::move(server);
   {
@@ -144,6 +171,7 @@ void StubWorker::Register() {
   identity->set_context_length(options_.context_length);
   identity->set_vocab_size(options_.vocab_size);
   identity->add_transports("grpc");
+  identity->set_tokenizer_fingerprint(options_.tokenizer_fingerprint);
   registration_->Send(std::move(report));
   SendLoad();
   WaitFor([this] { return registered_; });
@@ -198,9 +226,12 @@ void StubWorker::OnDecode(const std::shared_ptr<DecodeCall>& call, internal::Dec
       Land(call, 0, true);
     } else if (request.start().prefill_locally()) {
       Land(call, 1, true);
+    } else if (const int cached = CachedTokens(request.start()); cached > 0 && cached == request.start().tokens_size() - 1) {
+      Land(call, 0, true);
     } else {
       event.mutable_landing()->set_attempt(1);
       event.mutable_landing()->set_kv_address(options_.id);
+      event.mutable_landing()->set_first_missing_token(cached);
       call->Send(std::move(event));
     }
     return;
@@ -228,11 +259,20 @@ void StubWorker::OnDecode(const std::shared_ptr<DecodeCall>& call, internal::Dec
   call->Send(std::move(event));
 }
 
+int StubWorker::CachedTokens(const internal::DecodeStart& start) {
+  MutexLock lock(&mutex_);
+  return landed_.contains({start.tokens().begin(), start.tokens().end()}) ? (start.tokens_size() - 1) / 16 * 16 : 0;
+}
+
 void StubWorker::Land(const std::shared_ptr<DecodeCall>& call, int attempt, bool local) {
   {
     MutexLock lock(&call->mutex);
     if (call->landed || call->over || (!local && call->attempt != attempt)) return;
     call->landed = true;
+  }
+  if (call->script.caches) {
+    MutexLock lock(&mutex_);
+    landed_.emplace(call->start.tokens().begin(), call->start.tokens().end());
   }
   if (local && call->script.knows_prompt_logprobs) SendPromptLogprobs(call);
   internal::DecodeEvent event;

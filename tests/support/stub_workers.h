@@ -33,6 +33,7 @@ struct StubScript {
   int stall_after_tokens = -1;  // Waits for Stop after so many tokens.
   bool stall_prefill = false;   // Prefill waits for Cancel.
   bool cached = false;          // Landed(0) at once.
+  bool caches = false;          // What has landed is cached: all of it but for what is no whole unit of 16.
   bool knows_prompt_logprobs = true;  // Off: of a version that does not know DecodeStart.prompt_logprobs.
   int lost_prompt_logprobs = 0;       // So many are missing at the end.
   bool knows_formats = true;    // Off: of a version that does not know DecodeStart.format.
@@ -53,6 +54,8 @@ class StubWorker {
     int slots = 8;
     StubScript script;
     std::string api_key;  // That it shows when it registers; empty: none.
+    std::string tokenizer_fingerprint;  // That it registers with.
+    std::map<std::string, std::string> text;  // Files that it tells routers without a model; none: of a version that tells nothing.
   };
 
   static std::unique_ptr<StubWorker> Start(const Options& options);
@@ -78,6 +81,7 @@ class StubWorker {
  private:
   class DecodeService;
   class PrefillService;
+  class TextService;
   struct DecodeCall;
   struct PrefillCall;
 
@@ -88,6 +92,7 @@ class StubWorker {
   void OnPrefill(const std::shared_ptr<PrefillCall>& call, internal::PrefillRequest&& request);
   void SendPromptLogprobs(const std::shared_ptr<DecodeCall>& call);
   void Generate(const std::shared_ptr<DecodeCall>& call);
+  int CachedTokens(const internal::DecodeStart& start);
   void Land(const std::shared_ptr<DecodeCall>& call, int attempt, bool local);
   static void Deliver(const std::string& worker, uint64_t stream, int attempt);
   void Note(int StubWorker::*counter, int by = 1);
@@ -95,6 +100,7 @@ class StubWorker {
   const Options options_;
   std::unique_ptr<DecodeService> decode_;
   std::unique_ptr<PrefillService> prefill_;
+  std::unique_ptr<TextService> text_;
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> router_;
   std::shared_ptr<ClientEventStream<internal::WorkerReport, internal::RouterReply>> registration_;
@@ -102,6 +108,7 @@ class StubWorker {
   CondVar changed_;
   StubScript script_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::weak_ptr<DecodeCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::vector<int32_t>> landed_ ABSL_GUARDED_BY(mutex_);  // Prompts, with `caches`.
   std::vector<internal::DecodeStart> starts_ ABSL_GUARDED_BY(mutex_);
   std::vector<internal::PrefillStart> prefills_ ABSL_GUARDED_BY(mutex_);
   int num_tokens_ = 0, num_stops_ = 0, num_cancels_ = 0, num_calls_ = 0, num_open_ = 0;

@@ -491,6 +491,36 @@ TEST_F(AdmissionTest, QueueIsBoundedAndPriorityGoesFirst) {
   EXPECT_EQ(grants_[2].ticket, 5u);
 }
 
+// Who would get its turn too late hears so at once, and when to come again; as long as nobody knows how fast it goes all may hope.
+TEST_F(AdmissionTest, WhoCannotMeetItsDeadlineIsRefusedAtOnce) {
+  Pair();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(Ask().route.ok());
+  const auto in = [&](int seconds) { return now_ + absl::Seconds(seconds); };
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(Ask({.deadline = in(3)}).ticket, 0u);
+  for (int i = 0; i < 4; ++i) {  // One every 2 s.
+    now_ += absl::Seconds(2);
+    grants_.clear();
+    admission_->Release(d1, 10, false, now_, &grants_);
+    admission_->Release(p1, 10, false, now_, &grants_);
+    ASSERT_EQ(grants_.size(), 1u);
+  }
+  ASSERT_EQ(admission_->num_waiting(), 4u);
+  EXPECT_THAT(Ask({.deadline = in(8)}).route, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("free in 10s (4 requests are before this one)")));
+  EXPECT_EQ(RetryAfter(grants_.back().route.status()), absl::Seconds(2));
+  EXPECT_EQ(admission_->num_waiting(), 4u);
+  EXPECT_EQ(Ask({.deadline = in(10)}).ticket, 0u);
+  EXPECT_EQ(Ask({.priority = 1, .deadline = in(3)}).ticket, 0u);               // It goes first.
+  EXPECT_EQ(Ask({.tenant = "another", .deadline = in(5)}).ticket, 0u);         // After that one, by its turn.
+  EXPECT_EQ(Ask({.resumed = true, .deadline = in(1)}).ticket, 0u);             // What had begun is never refused.
+  EXPECT_EQ(Ask().ticket, 0u);                                                 // Nor who has time.
+  EXPECT_THAT(Ask({.priority = -1, .deadline = in(15)}).route, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("requests are before")));
+  // An empty queue says nothing about the next one.
+  grants_.clear();
+  for (uint64_t ticket = 1; ticket <= ticket_; ++ticket) admission_->Forget(ticket);
+  ASSERT_EQ(admission_->num_waiting(), 0u);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(Ask({.deadline = in(1)}).ticket, 0u);
+}
+
 TEST_F(AdmissionTest, TenantsTakeTurnsByTheirWeights) {
   Pair();
   for (int i = 0; i < 4; ++i) Ask();                              // No credit is left.
@@ -585,6 +615,29 @@ TEST_F(AdmissionTest, WithPrefillFreeACachedPromptGoesAsAll) {
   ASSERT_TRUE(grant.route.ok());
   EXPECT_FALSE(grant.route->probe);
   EXPECT_EQ(grant.route->prefill, p1);
+}
+
+TEST_F(AdmissionTest, ASiblingGoesWhereTheFirstChoiceLanded) {
+  for (const Disaggregate mode : {Disaggregate::kAlways, Disaggregate::kAdaptive, Disaggregate::kNever}) {
+    Make({.disaggregate = mode, .max_queue = 0});
+    View({Info(Identity("d-1", internal::DECODE)), Info(Identity("d-2", internal::DECODE), 2), Info(Identity("p-1", internal::PREFILL))});
+    const RouteRequest sibling{.resumed = true, .num_tokens = 40, .total_tokens = 50, .sibling_at = d2};
+    for (int i = 0; i < 2; ++i) {
+      const Grant grant = Ask(sibling);
+      ASSERT_TRUE(grant.route.ok()) << grant.route.status();
+      EXPECT_EQ(grant.route->decode, d2);
+      EXPECT_FALSE(grant.route->prefill);
+      EXPECT_TRUE(grant.route->sibling);
+      EXPECT_EQ(grant.route->probe, mode != Disaggregate::kNever);
+      EXPECT_EQ(grant.route->num_tokens, 16);  // All else is there.
+    }
+    // No room is left there: as any other.
+    const Grant grant = Ask(sibling);
+    ASSERT_TRUE(grant.route.ok()) << grant.route.status();
+    EXPECT_EQ(grant.route->decode, d1);
+    EXPECT_FALSE(grant.route->sibling || grant.route->probe);
+    EXPECT_EQ(grant.route->num_tokens, 40);
+  }
 }
 
 TEST_F(AdmissionTest, RecoveriesGoBeforeAllAndPastThePrefillSlots) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // baton.v1 over loopback, with workers that follow scripts.
+#include <algorithm>
 #include <future>
 #include <limits>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/thread.h"
 #include "tests/unit/router/service_fixture.h"
 
@@ -371,6 +373,50 @@ TEST_F(GenerationServiceTest, ChoicesAreSiblingsWithTheirOwnNumbers) {
   std::set<int> numbers;
   for (const auto& start : decode->starts()) numbers.insert(start.first_choice());
   EXPECT_EQ(numbers, (std::set<int>{0, 1, 2}));
+}
+
+TEST_F(GenerationServiceTest, ChoicesShareOneLanding) {
+  for (const int length : {17, 40, 49}) {  // Of whole units and a last token; with some behind them.
+    SCOPED_TRACE(length);
+    const std::string p = absl::StrCat("p-", length), d = absl::StrCat("d-", length);
+    StubWorker* prefill = AddWorker(p, internal::PREFILL);
+    StubWorker* decode = AddWorker(d, internal::DECODE, {.tokens = Bytes("hello"), .caches = true});
+    StubWorker* other = AddWorker(d + "x", internal::DECODE, {.tokens = Bytes("hello"), .caches = true});
+    v1::GenerateRequest request = Text(std::string(static_cast<size_t>(length), 'a'));
+    request.set_n(4);
+    request.set_max_tokens(5);
+    const Answer answer = Generate(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.last.usage().completion_tokens(), 20);
+    EXPECT_EQ(prefill->prefills().size(), 1u);
+    EXPECT_EQ(std::max(decode->starts().size(), other->starts().size()), 4u);
+    // The request's phases and how it was served are the first landing's.
+    EXPECT_EQ(answer.last.timeline().prefill_worker(), p);
+    EXPECT_TRUE(answer.last.timeline().disaggregated());
+    const v1::Timeline& t = answer.last.timeline();
+    EXPECT_NEAR(t.queued_ms() + t.tokenise_ms() + t.landing_ms() + t.prefill_ms() + t.transfer_exposed_ms() + t.first_step_ms() + t.decode_ms(),
+                t.total_ms(), 0.01);
+    workers_.clear();
+    WaitUntil([&] { return router_->core()->registry.View()->workers.empty(); });
+  }
+}
+
+// What one choice does is its own: here the worker dies under all of them, and each goes on elsewhere from where it was.
+TEST_F(GenerationServiceTest, ChoicesThatShareALandingRecoverByThemselves) {
+  AddWorker("p-1", internal::PREFILL);
+  StubWorker* dies = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .stall_after_tokens = 2, .caches = true});
+  v1::GenerateRequest request = Text(std::string(40, 'a'));
+  request.set_n(3);
+  std::thread kills([&] {
+    EXPECT_TRUE(dies->WaitForTokensSent(6));
+    AddWorker("d-2", internal::DECODE, {.tokens = Bytes("hello"), .caches = true});
+    dies->Kill();
+  });
+  const Answer answer = Generate(request);
+  kills.join();
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.last.usage().completion_tokens(), 15);
+  EXPECT_EQ(answer.text.size(), 15u);
 }
 
 TEST_F(GenerationServiceTest, DrainFinishesWhatRunsAndRefusesTheRest) {

@@ -318,6 +318,26 @@ TEST_F(FlowTest, AProbeThatMissesSeeksAPrefillWorkerAndIsNoRecovery) {
   EXPECT_EQ(Credits(), 0);
 }
 
+// Of a sibling's prompt all but the last block is where the first choice landed; if it is not, it is as any other.
+TEST_F(FlowTest, ASiblingComputesOnlyTheTail) {
+  for (const int missing : {64, 65}) {
+    flow_ = std::make_unique<RequestFlow>(options_, 200, PhaseClock(Phase::kTokenise, now_));
+    Do([&](auto* a) { flow_->BeginBeside(now_, a); });
+    RouteRequest request;
+    flow_->FillRouteRequest(&request);
+    EXPECT_TRUE(request.resumed);
+    EXPECT_FALSE(request.recovering);
+    ++credits_[kD1];
+    const Route route{.decode = kD1, .probe = true, .sibling = true, .group = {"m", "l"}, .reason = "sibling", .num_tokens = 16};
+    Do([&](auto* a) { flow_->OnRoute(ticket_, route, now_, a); });
+    Landing(1, 1, 199 - missing);
+    EXPECT_THAT(last_, ElementsAre(missing == 64 ? Kind::kSendPrefillLocally : Kind::kAcquire)) << missing;
+    Do([&](auto* a) { flow_->OnClientEnd(absl::CancelledError(""), now_, a); });
+    Stopped(1);
+    EXPECT_EQ(Credits(), 0);
+  }
+}
+
 TEST_F(FlowTest, OneTokenNeedsNoPrefillAndARunningStreamIsARecovery) {
   RequestFlow one(options_, 1, PhaseClock(Phase::kTokenise, now_));
   RouteRequest request;
