@@ -32,7 +32,9 @@ if [ -n "$3" ]; then
 fi
 cp /etc/resolv.conf $root/etc/resolv.conf
 cp $work/script $root/tmp/script
-exec env -i CCACHE_DIR=/ccache PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive chroot $root /bin/bash /tmp/script
+# Whom this machine trusts, where that is said by name: a mirror may have a certificate of its own.
+if [ -n "$PIP_CERT" ]; then cp "$PIP_CERT" $root/tmp/ca.crt; fi
+exec env -i ${PIP_CERT:+PIP_CERT=/tmp/ca.crt} CCACHE_DIR=/ccache PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive chroot $root /bin/bash /tmp/script
 """
 
 
