@@ -36,7 +36,7 @@ class OtherRouter {
   explicit OtherRouter(const std::string& grpc) : grpc_(grpc) { Start(); }
 
   void Start() {
-    auto started = cli::ChildProcess::Start({BuildPath("bin/baton_router"), "--grpc=" + grpc_, "--http=", "--max-queue=64"}, {},
+    auto started = cli::ChildProcess::Start({BuildPath("bin/baton_router"), "--grpc=" + grpc_, "--http=", "--max-queue=64", "--model="}, {},
                                             [this](absl::string_view line) { absl::StrAppend(&log_, line, "\n"); });
     ASSERT_TRUE(started.ok()) << started.status();
     process_ = *std::move(started);
