@@ -52,7 +52,7 @@ ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may 
 ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
 ABSL_FLAG(std::string, matmul, "", "Who multiplies the layers' matrices: int8, onednn-bf16 or onednn-f32; on a GPU quant or cublaslt.");
-ABSL_FLAG(int, nice, -1, "Nice value of the compute threads, 0 to 19; -1 takes the role's: 4 for prefill, 0 for decode.");
+ABSL_FLAG(int, nice, -1, "Nice value of the compute threads, 0 to 19; -1 takes the role's: 9 for prefill, 0 for decode.");
 ABSL_FLAG(int, chunk_tokens, 512, "Prompt tokens per forward pass.");
 ABSL_FLAG(int, panel_rows, 0, "Rows of a chunk between two looks at the inbox; 0 takes the role's: 192 for prefill, 60 for decode.");
 ABSL_FLAG(double, prefill_share, 0.35, "Prefill's part of the time while token steps wait in the same worker, 0 to 0.9.");
