@@ -6,10 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
+
+constexpr absl::Duration kLinger = absl::Milliseconds(200);
 
 // The server's own bound is for every service on it, the workers' registry too, and what is over it gets gRPC's words. So it
 // leaves room above the clients' bound, which GenerationService keeps.
@@ -85,6 +88,9 @@ bool Router::Drain(absl::Duration grace) {
   // What was answered last still has to leave.
   if (http_ != nullptr) http_->Drain(absl::Seconds(1));
   generation_->WaitUntilWritten(absl::Seconds(2));
+  // What clients still send (flow control, mostly) is to be read before connections are closed: the system answers the unread with a reset,
+  // which costs a client that has not read its last message yet that message.
+  absl::SleepFor(kLinger);
   return idle;
 }
 
