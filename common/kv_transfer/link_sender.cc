@@ -161,9 +161,10 @@ void LinkSender::HandleOf(const std::shared_ptr<Transfer>& transfer, Command& co
     status = command.kind == Command::Kind::kBegin ? BeginTransfer(transfer) : Do(*transfer, command);
   }
   if (status.ok()) return;
+  const auto link = transfer->link;  // End takes it.
   End(*transfer, status);
   // A link that takes nothing, or is broken, is of no use to the next job either.
-  if (link_ != nullptr && link_ == transfer->link && (absl::IsDeadlineExceeded(status) || !link_->alive())) {
+  if (link_ != nullptr && link_ == link && (absl::IsDeadlineExceeded(status) || !link_->alive())) {
     BreakLink(absl::UnavailableError(absl::StrCat("KV link to ", options_.address, ": ", status.message())));
   }
 }

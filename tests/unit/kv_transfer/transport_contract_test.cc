@@ -417,6 +417,20 @@ TEST_P(TransportContractTest, AStallEndsByTheDeadline) {
   EXPECT_EQ(receiver_->num_manifests(), 0);
 }
 
+// What takes nothing for one attempt takes nothing for the next.
+TEST_P(TransportContractTest, AStallEndsTheLinkAndTheNextHasANewOne) {
+  int links = 0;
+  SenderOptions options;
+  options.decorate = [&links](std::unique_ptr<KvLink> link) -> std::unique_ptr<KvLink> {
+    if (links++ > 0) return link;
+    return std::make_unique<FaultyKvLink>(std::move(link), LinkFaults{.stall_after_bytes = 3000, .stall_timeout = absl::Milliseconds(50)});
+  };
+  Connect({}, SmallLayout(), options);
+  EXPECT_EQ(Attempt(Job(0, 200)).sent.code(), absl::StatusCode::kDeadlineExceeded);
+  ExpectDelivered(Job(0, 200, 2));
+  EXPECT_EQ(links, 2);
+}
+
 TEST_P(TransportContractTest, AStalledAttemptCanBeCancelled) {
   ConnectWith({.stall_after_bytes = 0, .stall_timeout = absl::Hours(1)});
   const TestJob job = Job(0, 200);
