@@ -22,16 +22,15 @@ constexpr size_t kMaxEarly = 8;  // A router says hardly more before it has hear
 
 using Kind = DecodeHandoff::Action::Kind;
 
-DecodeCall::Stream* DecodeCall::Open() {
+DecodeCall::Stream::Callbacks DecodeCall::Open() {
   service_->num_open_calls_.fetch_add(1);
   auto self = shared_from_this();
-  stream_ = Stream::Create({
+  return {
       .on_message = [self](internal::DecodeRequest&& request) { self->OnMessage(std::move(request)); },
       .on_peer_closed =
           [self] { self->runtime_->engine()->Post([self](EngineCore& core) { self->OnRouterGone(core); }); },
       .on_done = [self] { self->service_->num_open_calls_.fetch_sub(1); },
-  });
-  return stream_.get();
+  };
 }
 
 // ---- gRPC threads.

@@ -7,10 +7,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/kv_transfer/decode_handoff.h"
-#include "common/rpc/event_stream.h"
+#include "common/rpc/call.h"
 #include "common/rpc/one_shot_timer.h"
 #include "decode_worker/decode_service.h"
 #include "decode_worker/decode_trace.h"
@@ -18,16 +19,18 @@
 
 namespace baton {
 
-// One Decode stream: carries out what DecodeHandoff decides, on the engine thread, and sends the tokens. gRPC threads and
+// One Decode call: carries out what DecodeHandoff decides, on the engine thread, and sends the tokens. gRPC threads and
 // transport threads only post to the engine.
 class DecodeCall : public std::enable_shared_from_this<DecodeCall> {
  public:
-  using Stream = ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>;
+  using Stream = ServerCall<internal::DecodeRequest, internal::DecodeEvent>;
 
   // `caller`: the span that the call is made for.
   DecodeCall(DecodeService* service, const std::optional<TraceContext>& caller)
       : service_(service), runtime_(service->runtime_), history_(service->runtime_, &service->links_), trace_(runtime_->tracer(), caller) {}
-  Stream* Open();
+  // What its stream tells it. Once; then the stream itself, before the first message.
+  Stream::Callbacks Open();
+  void SetStream(std::shared_ptr<Stream> stream) { stream_ = std::move(stream); }
   // The worker ends, with its engine: nothing more is to come of the call.
   void Abandon() { timeout_.reset(); }
 

@@ -44,7 +44,43 @@ absl::Status DecodeService::StartReceivers(const std::string& address) { return 
 grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context) {
   auto call = std::make_shared<DecodeCall>(this, TraceContextOf(*context));
-  return call->Open()->reactor();
+  auto stream = ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>::Create(call->Open());
+  call->SetStream(stream);
+  return stream->reactor();
+}
+
+grpc::ServerBidiReactor<internal::DecodeCallRequests, internal::DecodeCallEvents>* DecodeService::DecodeMany(
+    grpc::CallbackServerContext*) {
+  const auto accept = [this](const internal::CallOpening& opening, std::shared_ptr<DecodeCall::Stream> stream) {
+    auto call = std::make_shared<DecodeCall>(this, ParseTraceContext(opening.traceparent(), opening.tracestate()));
+    call->SetStream(std::move(stream));
+    return call->Open();
+  };
+  MutexLock lock(&streams_mutex_);
+  const uint64_t number = next_stream_++;
+  auto calls = DecodeCalls::Create(accept, [this, number] {
+    MutexLock lock(&streams_mutex_);
+    streams_.erase(number);
+    stream_ended_.NotifyAll();
+  });
+  streams_.emplace(number, calls);
+  return calls->reactor();
+}
+
+void DecodeService::FinishStreams(absl::Duration timeout) {
+  const MonotonicTime deadline = Clock::Real()->Now() + timeout;
+  std::vector<std::shared_ptr<DecodeCalls>> open;
+  {
+    MutexLock lock(&streams_mutex_);
+    for (const auto& [number, calls] : streams_) open.push_back(calls);
+  }
+  for (const auto& calls : open) calls->Finish(absl::OkStatus());
+  MutexLock lock(&streams_mutex_);
+  while (!streams_.empty()) {
+    const absl::Duration left = deadline - Clock::Real()->Now();
+    if (left <= absl::ZeroDuration()) return;
+    stream_ended_.WaitFor(&streams_mutex_, left);
+  }
 }
 
 absl::StatusOr<SequenceSpec> DecodeService::MakeSpec(const internal::DecodeStart& start) {

@@ -10,21 +10,27 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "baton/internal/decode.grpc.pb.h"
+#include "common/base/mutex.h"
 #include "common/kv_transfer/kv_precision.h"
 #include "common/kv_transfer/landing_zone.h"
 #include "common/kv_transfer/transports/kv_links.h"
 #include "common/kv_transfer/transports/kv_receiver_set.h"
+#include "common/rpc/multiplexed_server_calls.h"
 #include "common/worker/worker_runtime.h"
 #include "decode_worker/grammar_cache.h"
 
 namespace baton {
 
 class DecodeCall;
+using DecodeCalls = MultiplexedServerCalls<internal::DecodeRequest, internal::DecodeEvent, internal::DecodeCallRequests,
+                                           internal::DecodeCallEvents>;
 
-// The decode worker's service: one call is one transfer and the generation that follows. Thread-safe.
+// The decode worker's service: one call, alone or among those of a router's one stream, is one transfer and the generation that
+// follows. Thread-safe.
 class DecodeService final : public internal::DecodeWorker::CallbackService {
  public:
   // `runtime` outlives the service.
@@ -32,6 +38,8 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   ~DecodeService() override;
 
   grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* Decode(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<internal::DecodeCallRequests, internal::DecodeCallEvents>* DecodeMany(
       grpc::CallbackServerContext* context) override;
 
   // Opens the KV links. `address` is where others reach this worker's gRPC server. Once, before the first call.
@@ -52,6 +60,8 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   absl::Duration landing_backstop() const { return landing_backstop_; }
 
   int num_open_calls() const { return num_open_calls_.load(); }
+  // When no calls are open: has their last words written and ends the streams that carried them; waits for that, at most so long.
+  void FinishStreams(absl::Duration timeout);
 
  private:
   friend class DecodeCall;
@@ -85,6 +95,10 @@ class DecodeService final : public internal::DecodeWorker::CallbackService {
   // Of whatever is in the pool, what ever landed included: nobody keeps it for each block. Engine thread only.
   KvPrecision held_in_;
   std::atomic<int> num_open_calls_{0};
+  Mutex streams_mutex_;
+  CondVar stream_ended_;
+  std::map<uint64_t, std::shared_ptr<DecodeCalls>> streams_ ABSL_GUARDED_BY(streams_mutex_);  // By number.
+  uint64_t next_stream_ ABSL_GUARDED_BY(streams_mutex_) = 1;
   std::atomic<SequenceId> next_sequence_{1};
   // Engine thread only. A call stays here while a writer may still write to blocks it has quarantined.
   absl::flat_hash_map<TransferId, std::shared_ptr<DecodeCall>> calls_;

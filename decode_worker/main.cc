@@ -34,5 +34,6 @@ int main(int argc, char** argv) {
   services.on_address = [&service](const std::string& address) { return service.StartReceivers(address); };
   services.on_stop = [&service] { service.StopReceivers(); };
   services.num_open_calls = [&service] { return service.num_open_calls(); };
+  services.finish_streams = [&service](absl::Duration timeout) { service.FinishStreams(timeout); };
   return baton::RunWorkerProcess(runtime->get(), services, &signals);
 }

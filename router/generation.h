@@ -18,7 +18,7 @@
 #include "router/request_flow.h"
 #include "router/request_trace.h"
 #include "router/router_core.h"
-#include "router/strand.h"
+#include "common/base/strand.h"
 #include "router/timers.h"
 #include "router/worker_client.h"
 

@@ -188,7 +188,7 @@ void Generation::OpenDecode(Choice& choice, const FlowAction& action) {
   start->set_first_choice(choice.index);
   start->set_prefill_locally(action.prefill_locally);
   start->set_request_id(id_);
-  call->Send(std::move(request));
+  call->SendLast(std::move(request));  // What may run at once bounds them.
 }
 
 void Generation::OpenPrefill(Choice& choice, const FlowAction& action) {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/trace_metadata.h"
 
@@ -10,6 +11,21 @@ namespace baton {
 namespace {
 
 const StreamLimits kCallLimits = {.max_queued_messages = 64, .max_queued_bytes = 64 << 20};
+
+// Tokens of several steps are one event for a router that is behind.
+bool MergeTokens(internal::DecodeEvent& before, internal::DecodeEvent& next) {
+  if (!before.has_tokens() || !next.has_tokens()) return false;
+  before.mutable_tokens()->MergeFrom(next.tokens());
+  return true;
+}
+
+internal::CallOpening OpeningFor(const TraceContext& trace) {
+  internal::CallOpening opening;
+  if (!trace.valid()) return opening;
+  opening.set_traceparent(FormatTraceparent(trace));
+  opening.set_tracestate(trace.state);
+  return opening;
+}
 
 }  // namespace
 
@@ -27,6 +43,12 @@ void WorkerClients::SetView(const ClusterView& view) {
     client->channel = CreateChannel(worker->identity.address(), tls_);
     client->channel->GetState(/*try_to_connect=*/true);
     client->decode = internal::DecodeWorker::NewStub(client->channel);
+    if (worker->identity.multiplexes()) {
+      client->decode_calls = std::make_unique<DecodeCalls>(
+          absl::StrCat("worker ", worker->ref.id),
+          [stub = client->decode.get()](DecodeCalls::Stream* stream) { stub->async()->DecodeMany(stream->context(), stream->reactor()); },
+          MergeTokens, kCallLimits);
+    }
     client->prefill = internal::PrefillWorker::NewStub(client->channel);
     clients_.emplace(worker->ref, std::move(client));
   }
@@ -42,7 +64,8 @@ std::shared_ptr<DecodeStream> WorkerClients::OpenDecode(const WorkerRef& worker,
                                                         DecodeStream::Callbacks callbacks) {
   std::shared_ptr<Client> client = Find(worker);
   if (client == nullptr) return nullptr;
-  auto stream = DecodeStream::Create(std::move(callbacks), kCallLimits);
+  if (client->decode_calls != nullptr) return client->decode_calls->Open(OpeningFor(trace), std::move(callbacks));
+  auto stream = ClientEventStream<internal::DecodeRequest, internal::DecodeEvent>::Create(std::move(callbacks), kCallLimits);
   AddTraceContext(trace, stream->context());
   stream->context()->set_initial_metadata_corked(true);  // It goes with the first message, which follows at once.
   client->decode->async()->Decode(stream->context(), stream->reactor());
@@ -54,7 +77,7 @@ std::shared_ptr<PrefillStream> WorkerClients::OpenPrefill(const WorkerRef& worke
                                                           PrefillStream::Callbacks callbacks) {
   std::shared_ptr<Client> client = Find(worker);
   if (client == nullptr) return nullptr;
-  auto stream = PrefillStream::Create(std::move(callbacks), kCallLimits);
+  auto stream = ClientEventStream<internal::PrefillRequest, internal::PrefillEvent>::Create(std::move(callbacks), kCallLimits);
   AddTraceContext(trace, stream->context());
   stream->context()->set_initial_metadata_corked(true);
   client->prefill->async()->Prefill(stream->context(), stream->reactor());

@@ -10,7 +10,7 @@
 #include "baton/internal/decode.grpc.pb.h"
 #include "baton/internal/prefill.grpc.pb.h"
 #include "common/base/mutex.h"
-#include "common/rpc/event_stream.h"
+#include "common/rpc/multiplexed_client_calls.h"
 #include "common/trace/trace_context.h"
 #include "router/cluster_view.h"
 
@@ -18,11 +18,14 @@ namespace baton {
 
 class RpcTls;
 
-using DecodeStream = ClientEventStream<internal::DecodeRequest, internal::DecodeEvent>;
-using PrefillStream = ClientEventStream<internal::PrefillRequest, internal::PrefillEvent>;
+using DecodeStream = ClientCall<internal::DecodeRequest, internal::DecodeEvent>;
+using PrefillStream = ClientCall<internal::PrefillRequest, internal::PrefillEvent>;
+
+using DecodeCalls = MultiplexedClientCalls<internal::DecodeRequest, internal::DecodeEvent, internal::DecodeCallRequests,
+                                           internal::DecodeCallEvents>;
 
 // Connections to the workers in the view, one per run of a worker, so that a restarted worker never answers for the one
-// before. Thread-safe.
+// before. Decode calls of a worker that multiplexes share one stream: what a step brings all of them comes as one message. Thread-safe.
 class WorkerClients {
  public:
   // Connections are encrypted by `tls`; null: in the clear.
@@ -39,6 +42,7 @@ class WorkerClients {
   struct Client {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<internal::DecodeWorker::Stub> decode;
+    std::unique_ptr<DecodeCalls> decode_calls;  // Null: it is of a version that does not multiplex.
     std::unique_ptr<internal::PrefillWorker::Stub> prefill;
   };
   std::shared_ptr<Client> Find(const WorkerRef& worker);

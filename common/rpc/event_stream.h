@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/rpc/call.h"
 #include "common/rpc/callback_threads.h"
 #include "common/rpc/outgoing_queue.h"
 #include "common/rpc/status_conversion.h"
@@ -19,26 +20,94 @@
 
 namespace baton {
 
-// Streams of events over gRPC's callback API. One rule set for all services: messages go out in order through a bounded
-// queue, a stream finishes exactly once, and after `on_done` no callback runs. Callbacks run on gRPC threads, one at a time
-// per kind, with no lock held; they must not block for long (a slow on_message is back-pressure for that stream alone).
+// Streams of events over gRPC's callback API: each end a call (call.h) that is a gRPC stream of its own, with a bounded queue of
+// what goes out. A slow on_message is back-pressure for that stream alone.
 //
 // Lifetime: the stream keeps itself alive until on_done has returned; others may hold a shared_ptr for Send.
+
+// What both kinds of a server's end share: sending, and ending once. Stream: has reactor_, which writes and finishes.
+template <class Stream, class Response>
+class ServerSender {
+ protected:
+  explicit ServerSender(const StreamLimits& limits) : outgoing_(limits) {}
+
+  bool Push(Response&& message, bool force) {
+    bool start = false;
+    const bool queued = outgoing_.Push(std::move(message), force, &start);
+    if (start) reactor().StartWrite(outgoing_.front());
+    return queued;
+  }
+
+  void FinishAfterDrain(const absl::Status& status) {
+    if (RequestFinish(status) && outgoing_.CloseAfterDrain()) FinishNow();
+  }
+  // One packet, where nothing waits before it.
+  void FinishWithLast(Response&& last, const absl::Status& status) {
+    if (!RequestFinish(status)) return;
+    bool start = false;
+    if (!outgoing_.PushLast(std::move(last), &start)) {  // The peer is gone.
+      if (outgoing_.CloseAfterDrain()) FinishNow();
+    } else if (start) {
+      FinishNow(outgoing_.front());
+    }
+  }
+
+  void WriteDone(bool ok) {
+    typename OutgoingQueue<Response>::Closing closing;
+    const Response* next = outgoing_.WriteDone(ok, &closing);
+    if (next != nullptr && !closing.last) {
+      reactor().StartWrite(next);
+    } else if (next != nullptr || closing.drained) {
+      FinishNow(next);
+    }
+  }
+
+  // Nobody reads any more: ended here too, so that OnDone comes whatever the service does.
+  void EndUnread(const char* why) {
+    outgoing_.Abandon();
+    FinishAfterDrain(absl::CancelledError(why));
+  }
+
+  OutgoingQueue<Response> outgoing_;
+
+ private:
+  auto& reactor() { return static_cast<Stream*>(this)->reactor_; }
+
+  // False: it has been.
+  bool RequestFinish(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (std::exchange(finish_requested_, true)) return false;
+    final_status_ = status;
+    return true;
+  }
+
+  // `last`: to be written before; with the status it is one packet. Null: nothing.
+  void FinishNow(const Response* last = nullptr) {
+    absl::Status status;
+    {
+      MutexLock lock(&mutex_);
+      if (finished_) return;
+      finished_ = true;
+      status = final_status_;
+    }
+    if (last == nullptr) return reactor().Finish(ToGrpcStatus(status));
+    reactor().StartWriteAndFinish(last, grpc::WriteOptions(), ToGrpcStatus(status));
+  }
+
+  Mutex mutex_;
+  bool finish_requested_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status final_status_ ABSL_GUARDED_BY(mutex_);
+};
 
 // The server's end of a bidirectional stream. Use:
 //   auto stream = ServerEventStream<Req, Resp>::Create({.on_message = ..., .on_done = ...});
 //   return stream->reactor();   // from the service method; no callback runs before
 template <class Request, class Response>
-class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<Request, Response>> {
+class ServerEventStream final : public ServerCall<Request, Response>,
+                                private ServerSender<ServerEventStream<Request, Response>, Response> {
  public:
-  struct Callbacks {
-    std::function<void(Request&&)> on_message;
-    // The peer will send no more: it half-closed, went away or cancelled. Once, before on_done. The service answers by
-    // Finish, now or later.
-    std::function<void()> on_peer_closed;
-    // The stream is over; release what it owns. Last call.
-    std::function<void()> on_done;
-  };
+  using Callbacks = typename ServerCall<Request, Response>::Callbacks;
 
   static std::shared_ptr<ServerEventStream> Create(Callbacks callbacks, const StreamLimits& limits = {}) {
     auto stream = std::shared_ptr<ServerEventStream>(new ServerEventStream(std::move(callbacks), limits));
@@ -52,26 +121,11 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
     return &reactor_;
   }
 
-  // Queues a message. False when the stream is finishing or over, or the queue is full. Any thread.
-  bool Send(Response&& message) { return Push(std::move(message), /*force=*/false); }
-  // Past the bound: for a stream's last messages.
-  bool SendLast(Response&& message) { return Push(std::move(message), /*force=*/true); }
-  bool WaitBelow(size_t bytes, absl::Duration timeout) { return outgoing_.WaitBelow(bytes, timeout); }
-
-  // Ends the stream after what is queued has been written. Later calls are ignored. Any thread.
-  void Finish(const absl::Status& status) {
-    if (RequestFinish(status) && outgoing_.CloseAfterDrain()) FinishNow();
-  }
-  // The same with a last message, past the bound: one packet, where nothing waits before it.
-  void FinishWith(Response&& last, const absl::Status& status) {
-    if (!RequestFinish(status)) return;
-    bool start = false;
-    if (!outgoing_.PushLast(std::move(last), &start)) {  // The peer is gone.
-      if (outgoing_.CloseAfterDrain()) FinishNow();
-    } else if (start) {
-      FinishNow(outgoing_.front());
-    }
-  }
+  bool Send(Response&& message) override { return this->Push(std::move(message), /*force=*/false); }
+  bool SendLast(Response&& message) override { return this->Push(std::move(message), /*force=*/true); }
+  bool WaitBelow(size_t bytes, absl::Duration timeout) { return this->outgoing_.WaitBelow(bytes, timeout); }
+  void Finish(const absl::Status& status) override { this->FinishAfterDrain(status); }
+  void FinishWith(Response&& last, const absl::Status& status) override { this->FinishWithLast(std::move(last), status); }
 
   bool cancelled() const {
     MutexLock lock(&mutex_);
@@ -79,6 +133,8 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
   }
 
  private:
+  friend class ServerSender<ServerEventStream, Response>;
+
   class Reactor : public grpc::ServerBidiReactor<Request, Response> {
    public:
     explicit Reactor(ServerEventStream* stream) : stream_(stream) {}
@@ -99,24 +155,7 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
   };
 
   ServerEventStream(Callbacks callbacks, const StreamLimits& limits)
-      : callbacks_(std::move(callbacks)), outgoing_(limits), reactor_(this) {}
-
-  bool Push(Response&& message, bool force) {
-    bool start = false;
-    const bool queued = outgoing_.Push(std::move(message), force, &start);
-    if (start) reactor_.StartWrite(outgoing_.front());
-    return queued;
-  }
-
-  void WriteDone(bool ok) {
-    typename OutgoingQueue<Response>::Closing closing;
-    const Response* next = outgoing_.WriteDone(ok, &closing);
-    if (next != nullptr && !closing.last) {
-      reactor_.StartWrite(next);
-    } else if (next != nullptr || closing.drained) {
-      FinishNow(next);
-    }
-  }
+      : ServerSender<ServerEventStream, Response>(limits), callbacks_(std::move(callbacks)), reactor_(this) {}
 
   void PeerClosed(bool gone) {
     bool tell;
@@ -127,52 +166,23 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
       peer_gone_ = peer_gone_ || gone;
     }
     if (tell && callbacks_.on_peer_closed) callbacks_.on_peer_closed();
-    if (gone) {
-      // Nobody reads any more: end it here too, so that OnDone comes whatever the service does.
-      outgoing_.Abandon();
-      Finish(absl::CancelledError("peer went away"));
-    }
-  }
-
-  // False: it has been.
-  bool RequestFinish(const absl::Status& status) {
-    MutexLock lock(&mutex_);
-    if (std::exchange(finish_requested_, true)) return false;
-    final_status_ = status;
-    return true;
-  }
-
-  // `last`: to be written before; with the status it is one packet. Null: nothing.
-  void FinishNow(const Response* last = nullptr) {
-    absl::Status status;
-    {
-      MutexLock lock(&mutex_);
-      if (finished_) return;
-      finished_ = true;
-      status = final_status_;
-    }
-    if (last == nullptr) return reactor_.Finish(ToGrpcStatus(status));
-    reactor_.StartWriteAndFinish(last, grpc::WriteOptions(), ToGrpcStatus(status));
+    if (gone) this->EndUnread("peer went away");
   }
 
   void Done() {
     PeerClosed(/*gone=*/false);
-    outgoing_.CloseAfterDrain();
+    this->outgoing_.CloseAfterDrain();
     if (callbacks_.on_done) callbacks_.on_done();
     auto self = std::move(self_);  // May delete this.
     callbacks_ = {};
   }
 
   Callbacks callbacks_;
-  OutgoingQueue<Response> outgoing_;
   Reactor reactor_;
   std::shared_ptr<ServerEventStream> self_;
   mutable Mutex mutex_;
   bool peer_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool peer_gone_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finish_requested_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status final_status_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The client's end of a bidirectional stream. Use:
@@ -180,17 +190,16 @@ class ServerEventStream : public std::enable_shared_from_this<ServerEventStream<
 //   stub->async()->Decode(stream->context(), stream->reactor());
 //   stream->Start();
 template <class Request, class Response>
-class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<Request, Response>> {
+class ClientEventStream final : public ClientCall<Request, Response> {
  public:
-  struct Callbacks {
-    std::function<void(Response&&)> on_message;
-    // The call is over; the last message was delivered before. Last call.
-    std::function<void(absl::Status)> on_done;
-  };
+  using Callbacks = typename ClientCall<Request, Response>::Callbacks;
 
-  static std::shared_ptr<ClientEventStream> Create(Callbacks callbacks, const StreamLimits& limits = {}) {
+  // `after_message`: runs after each on_message, when the next read has begun, so beside later on_messages and beside itself. Without it
+  // a read begins when on_message has returned.
+  static std::shared_ptr<ClientEventStream> Create(Callbacks callbacks, const StreamLimits& limits = {},
+                                                   std::function<void()> after_message = nullptr) {
     KeepCallbackThreads();  // The stream ends on one of them, and may be its channel's last user.
-    auto stream = std::shared_ptr<ClientEventStream>(new ClientEventStream(std::move(callbacks), limits));
+    auto stream = std::shared_ptr<ClientEventStream>(new ClientEventStream(std::move(callbacks), limits, std::move(after_message)));
     stream->self_ = stream;
     return stream;
   }
@@ -200,18 +209,15 @@ class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<
 
   void Start() { reactor_.Begin(); }
 
-  // Queues a message. False when closed, over, or the queue is full. Any thread.
-  bool Send(Request&& message) { return Push(std::move(message), /*force=*/false); }
-  bool SendLast(Request&& message) { return Push(std::move(message), /*force=*/true); }
+  bool Send(Request&& message) override { return Push(std::move(message), /*force=*/false); }
+  bool SendLast(Request&& message) override { return Push(std::move(message), /*force=*/true); }
   bool WaitBelow(size_t bytes, absl::Duration timeout) { return outgoing_.WaitBelow(bytes, timeout); }
 
-  // Half-closes after what is queued has been written; the server then finishes the call. Any thread.
-  void CloseSending() {
+  void CloseSending() override {
     if (outgoing_.CloseAfterDrain()) WritesDone();
   }
 
-  // Ends the call at once, as CANCELLED. Any thread.
-  void Cancel() {
+  void Cancel() override {
     context_.TryCancel();
     outgoing_.Abandon();
     CloseSending();
@@ -231,6 +237,7 @@ class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<
       if (stream_->callbacks_.on_message) stream_->callbacks_.on_message(std::move(response_));
       response_.Clear();
       this->StartRead(&response_);
+      if (stream_->after_message_) stream_->after_message_();  // The stream is not done before this has returned.
     }
     void OnWriteDone(bool ok) override { stream_->WriteDone(ok); }
     void OnDone(const grpc::Status& status) override { stream_->Done(FromGrpcStatus(status)); }
@@ -240,8 +247,8 @@ class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<
     Response response_;
   };
 
-  ClientEventStream(Callbacks callbacks, const StreamLimits& limits)
-      : callbacks_(std::move(callbacks)), outgoing_(limits), reactor_(this) {}
+  ClientEventStream(Callbacks callbacks, const StreamLimits& limits, std::function<void()> after_message)
+      : callbacks_(std::move(callbacks)), after_message_(std::move(after_message)), outgoing_(limits), reactor_(this) {}
 
   bool Push(Request&& message, bool force) {
     bool start = false;
@@ -280,10 +287,12 @@ class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<
     outgoing_.CloseAfterDrain();
     if (callbacks_.on_done) callbacks_.on_done(std::move(status));
     callbacks_ = {};
+    after_message_ = nullptr;
     auto self = std::move(self_);  // May delete this.
   }
 
   Callbacks callbacks_;
+  std::function<void()> after_message_;
   OutgoingQueue<Request> outgoing_;
   grpc::ClientContext context_;
   Reactor reactor_;
@@ -294,7 +303,7 @@ class ClientEventStream : public std::enable_shared_from_this<ClientEventStream<
 
 // The server's end of a server-streaming call (Generate): messages out, one request in. Cancellation is on_peer_closed.
 template <class Response>
-class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<Response>> {
+class ServerWriteStream final : private ServerSender<ServerWriteStream<Response>, Response> {
  public:
   struct Callbacks {
     std::function<void()> on_peer_closed;  // The client cancelled or went away. At most once, before on_done.
@@ -308,25 +317,17 @@ class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<
   }
 
   grpc::ServerWriteReactor<Response>* reactor() { return &reactor_; }
-  bool Send(Response&& message) { return Push(std::move(message), /*force=*/false); }
-  bool SendLast(Response&& message) { return Push(std::move(message), /*force=*/true); }
-  size_t queued_bytes() { return outgoing_.queued_bytes(); }
 
-  void Finish(const absl::Status& status) {
-    if (RequestFinish(status) && outgoing_.CloseAfterDrain()) FinishNow();
-  }
-  // The same with a last message, past the bound: one packet, where nothing waits before it.
-  void FinishWith(Response&& last, const absl::Status& status) {
-    if (!RequestFinish(status)) return;
-    bool start = false;
-    if (!outgoing_.PushLast(std::move(last), &start)) {  // The peer is gone.
-      if (outgoing_.CloseAfterDrain()) FinishNow();
-    } else if (start) {
-      FinishNow(outgoing_.front());
-    }
-  }
+  // As ServerCall's.
+  bool Send(Response&& message) { return this->Push(std::move(message), /*force=*/false); }
+  bool SendLast(Response&& message) { return this->Push(std::move(message), /*force=*/true); }
+  size_t queued_bytes() { return this->outgoing_.queued_bytes(); }
+  void Finish(const absl::Status& status) { this->FinishAfterDrain(status); }
+  void FinishWith(Response&& last, const absl::Status& status) { this->FinishWithLast(std::move(last), status); }
 
  private:
+  friend class ServerSender<ServerWriteStream, Response>;
+
   class Reactor : public grpc::ServerWriteReactor<Response> {
    public:
     explicit Reactor(ServerWriteStream* stream) : stream_(stream) {}
@@ -339,63 +340,22 @@ class ServerWriteStream : public std::enable_shared_from_this<ServerWriteStream<
   };
 
   ServerWriteStream(Callbacks callbacks, const StreamLimits& limits)
-      : callbacks_(std::move(callbacks)), outgoing_(limits), reactor_(this) {}
+      : ServerSender<ServerWriteStream, Response>(limits), callbacks_(std::move(callbacks)), reactor_(this) {}
 
-  bool Push(Response&& message, bool force) {
-    bool start = false;
-    const bool queued = outgoing_.Push(std::move(message), force, &start);
-    if (start) reactor_.StartWrite(outgoing_.front());
-    return queued;
-  }
-  void WriteDone(bool ok) {
-    typename OutgoingQueue<Response>::Closing closing;
-    const Response* next = outgoing_.WriteDone(ok, &closing);
-    if (next != nullptr && !closing.last) {
-      reactor_.StartWrite(next);
-    } else if (next != nullptr || closing.drained) {
-      FinishNow(next);
-    }
-  }
   void PeerGone() {
     if (callbacks_.on_peer_closed) callbacks_.on_peer_closed();
-    outgoing_.Abandon();
-    Finish(absl::CancelledError("client went away"));
-  }
-  // False: it has been.
-  bool RequestFinish(const absl::Status& status) {
-    MutexLock lock(&mutex_);
-    if (std::exchange(finish_requested_, true)) return false;
-    final_status_ = status;
-    return true;
-  }
-
-  // `last`: to be written before; with the status it is one packet. Null: nothing.
-  void FinishNow(const Response* last = nullptr) {
-    absl::Status status;
-    {
-      MutexLock lock(&mutex_);
-      if (finished_) return;
-      finished_ = true;
-      status = final_status_;
-    }
-    if (last == nullptr) return reactor_.Finish(ToGrpcStatus(status));
-    reactor_.StartWriteAndFinish(last, grpc::WriteOptions(), ToGrpcStatus(status));
+    this->EndUnread("client went away");
   }
   void Done() {
-    outgoing_.CloseAfterDrain();
+    this->outgoing_.CloseAfterDrain();
     if (callbacks_.on_done) callbacks_.on_done();
     callbacks_ = {};
     auto self = std::move(self_);
   }
 
   Callbacks callbacks_;
-  OutgoingQueue<Response> outgoing_;
   Reactor reactor_;
   std::shared_ptr<ServerWriteStream> self_;
-  Mutex mutex_;
-  bool finish_requested_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status final_status_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

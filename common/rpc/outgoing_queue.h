@@ -21,8 +21,8 @@ namespace baton {
 struct StreamLimits {
   size_t max_queued_messages = 1024;
   size_t max_queued_bytes = 8 << 20;  // One larger message is accepted when the queue is empty.
-  // Of ByteBuffers that wait several are written as one. Only for serialised protobufs that differ in repeated fields alone, or in
-  // fields that one of them has: their bytes in a row are a message that says what they said.
+  // Of messages that wait several are written as one. Only for protobufs, serialised ones too, that differ in repeated fields alone,
+  // or in fields that one of them has: merged, or with their bytes in a row, they say what they said.
   bool merges = false;
 };
 
@@ -36,12 +36,19 @@ size_t MessageBytes(const Message& message) {
   }
 }
 
-// The bytes of all of them in a row.
-inline grpc::ByteBuffer Concatenate(const std::deque<grpc::ByteBuffer>& buffers, size_t count) {
+// A message that waits, and its size.
+template <class Message>
+struct QueuedMessage {
+  Message message;
+  size_t bytes;
+};
+
+// The bytes of the first `count` in a row.
+inline grpc::ByteBuffer Concatenate(const std::deque<QueuedMessage<grpc::ByteBuffer>>& queue, size_t count) {
   std::string bytes;
   std::vector<grpc::Slice> slices;
   for (size_t i = 0; i < count; ++i) {
-    if (!buffers[i].Dump(&slices).ok()) continue;
+    if (!queue[i].message.Dump(&slices).ok()) continue;
     for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
   const grpc::Slice slice(bytes);
@@ -63,12 +70,8 @@ class OutgoingQueue {
     if (!force && !queue_.empty() && (queue_.size() >= limits_.max_queued_messages || bytes_ + bytes > limits_.max_queued_bytes)) {
       return false;
     }
-    bytes_ += bytes;
-    queue_.push_back(std::move(message));
-    if (!writing_) {
-      writing_ = true;
-      *start_write = true;
-    }
+    Append(std::move(message), bytes);
+    *start_write = !std::exchange(writing_, true);
     return true;
   }
 
@@ -77,8 +80,8 @@ class OutgoingQueue {
     MutexLock lock(&mutex_);
     *start_write = false;
     if (closed_) return false;
-    bytes_ += MessageBytes(message);
-    queue_.push_back(std::move(message));
+    const size_t bytes = MessageBytes(message);
+    Append(std::move(message), bytes);
     closed_ = closing_ = true;
     *start_write = !std::exchange(writing_, true);
     return true;
@@ -87,7 +90,7 @@ class OutgoingQueue {
   // The message being written: stable until WriteDone.
   const Message* front() {
     MutexLock lock(&mutex_);
-    return &queue_.front();
+    return &queue_.front().message;
   }
 
   // After a write. The next message to write, or null when there is none, and where the queue stands, once it has been closed by
@@ -99,7 +102,7 @@ class OutgoingQueue {
     const Message* next = nullptr;
     {
       MutexLock lock(&mutex_);
-      bytes_ -= MessageBytes(queue_.front());
+      bytes_ -= queue_.front().bytes;
       queue_.pop_front();
       if (!ok) {
         closed_ = true;
@@ -110,7 +113,7 @@ class OutgoingQueue {
         writing_ = false;
       } else {
         if constexpr (std::is_same_v<Message, grpc::ByteBuffer>) MergeWaiting();
-        next = &queue_.front();
+        next = &queue_.front().message;
       }
       *closing = {.drained = queue_.empty() && closing_, .last = queue_.size() == 1 && closing_};
     }
@@ -137,7 +140,7 @@ class OutgoingQueue {
       MutexLock lock(&mutex_);
       closed_ = true;
       while (queue_.size() > (writing_ ? 1u : 0u)) {
-        bytes_ -= MessageBytes(queue_.back());
+        bytes_ -= queue_.back().bytes;
         queue_.pop_back();
       }
     }
@@ -162,13 +165,27 @@ class OutgoingQueue {
   }
 
  private:
+  // A protobuf joins the one before it, unless that is being written: so that a queue of small ones stays short, and none is copied
+  // twice. Bytes are joined when their turn comes.
+  void Append(Message&& message, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    bytes_ += bytes;
+    if constexpr (!std::is_same_v<Message, grpc::ByteBuffer>) {
+      if (limits_.merges && queue_.size() >= 2 && queue_.back().bytes + bytes <= kMaxMergedBytes) {
+        queue_.back().message.MergeFrom(message);
+        queue_.back().bytes += bytes;
+        return;
+      }
+    }
+    queue_.push_back({std::move(message), bytes});
+  }
+
   // Nothing is being written.
   void MergeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!limits_.merges || queue_.size() < 2) return;
     size_t count = 0, bytes = 0;
-    while (count < queue_.size() && bytes + MessageBytes(queue_[count]) <= kMaxMergedBytes) bytes += MessageBytes(queue_[count++]);
+    while (count < queue_.size() && bytes + queue_[count].bytes <= kMaxMergedBytes) bytes += queue_[count++].bytes;
     if (count < 2) return;
-    queue_[count - 1] = Concatenate(queue_, count);
+    queue_[count - 1] = {Concatenate(queue_, count), bytes};
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count - 1));
   }
 
@@ -177,7 +194,7 @@ class OutgoingQueue {
   const StreamLimits limits_;
   Mutex mutex_;
   CondVar writable_;
-  std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<QueuedMessage<Message>> queue_ ABSL_GUARDED_BY(mutex_);
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

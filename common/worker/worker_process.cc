@@ -97,6 +97,9 @@ void Announce(Ending ending, absl::Duration grace, ServiceNotifier& notifier) {
   BATON_LOG(INFO) << reason << ", at most " << absl::FormatDuration(grace);
 }
 
+// How long a router may take to read the last words of its calls.
+constexpr absl::Duration kStreamsEnd = absl::Seconds(1);
+
 // Waits for the open calls, at most `grace`. Whether the process goes on in another role: a signal that comes while it changes is
 // a first one, for the end of the process, and only the next one ends what runs.
 bool FinishCalls(const WorkerServices& services, absl::Duration grace, ShutdownSignals* signals, bool change_role) {
@@ -167,6 +170,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
   const absl::Duration grace = ending == Ending::kDevice ? absl::ZeroDuration() : options.grace;
   const bool stays = FinishCalls(services, grace, signals, ending == Ending::kRole);
   directory.reset();
+  if (services.finish_streams && ending != Ending::kDevice) services.finish_streams(kStreamsEnd);
   (*server)->Drain(absl::ZeroDuration());
   server->reset();
   status_server.reset();

@@ -22,6 +22,7 @@ struct WorkerServices {
   std::function<absl::Status(const std::string& address)> on_address;
   std::function<void(internal::WorkerLoad*)> add_load;  // What the role adds to each load report. Any thread. May be null.
   std::function<int()> num_open_calls;                         // A drain waits until it is 0.
+  std::function<void(absl::Duration)> finish_streams;  // After those: ends what carried them, in at most that time. May be null.
   std::function<void()> on_stop;  // After the server, before the engine stops. May be null.
 };
 

@@ -251,6 +251,7 @@ internal::WorkerIdentity WorkerRuntime::Identity(const std::string& address, con
     endpoint->set_host(TransportHost(kind));
   }
   identity.set_version(Version());
+  identity.set_multiplexes(options_.role == internal::DECODE);
   identity.set_tokenizer_fingerprint(tokenizer_.fingerprint);
   *identity.mutable_peaks() = PeaksMessage(peaks_);
   return identity;

@@ -20,7 +20,7 @@
 #include "baton/internal/registry.grpc.pb.h"
 #include "baton/v1/generation.grpc.pb.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/event_stream.h"
+#include "common/rpc/multiplexed_server_calls.h"
 #include "common/rpc/server.h"
 #include "tests/bench/driver.h"
 #include "tests/bench/token_streams.h"
@@ -58,65 +58,77 @@ class Landings {
   std::map<uint64_t, std::weak_ptr<DecodeStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
-class DecodeStream : public TokenStream<grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>, internal::DecodeEvent> {
+// A decode call among the others of its worker's stream. Lives as long as the pacer's step or the call needs it.
+class DecodeStream : public PacedStream, public std::enable_shared_from_this<DecodeStream> {
  public:
-  DecodeStream(Pacer* pacer, Landings* landings, int worker) : pacer_(pacer), landings_(landings), worker_(worker) {}
-  void Begin() {
-    KeepAlive();
-    StartRead(&request_);
+  using Call = ServerCall<internal::DecodeRequest, internal::DecodeEvent>;
+
+  DecodeStream(Pacer* pacer, Landings* landings, int worker, std::shared_ptr<Call> call)
+      : pacer_(pacer), landings_(landings), worker_(worker), call_(std::move(call)) {}
+  void OnMessage(const internal::DecodeRequest& request) {
+    internal::DecodeEvent event;
+    if (request.has_start()) {
+      num_tokens_ = request.start().sampling().max_tokens();
+      landings_->Add(request.start().transfer().stream(), shared_from_this());
+      event.mutable_landing()->set_attempt(1);
+      event.mutable_landing()->set_kv_address("stub");
+      call_->SendLast(std::move(event));
+    } else if (request.has_stop()) {
+      event.mutable_stopped();
+      call_->FinishWith(std::move(event), absl::OkStatus());
+    }
   }
+  void Close() { call_->Finish(absl::OkStatus()); }
   void Land(int attempt) {
     internal::DecodeEvent event;
     event.mutable_landed()->set_attempt(attempt);
     event.mutable_landed()->set_knows_formats(true);
     event.mutable_landed()->set_transport("grpc");
-    SendAhead(std::move(event));
+    call_->SendLast(std::move(event));
     pacer_->Add(worker_, shared_from_this());
+  }
+  void Release(int64_t tokens) override {
+    MutexLock lock(&mutex_);
+    for (; tokens > 0 && sent_ < num_tokens_; --tokens, ++sent_) {
+      internal::DecodeEvent event;
+      internal::GeneratedToken* token = event.mutable_tokens()->add_tokens();
+      token->set_index(static_cast<int32_t>(sent_));
+      token->set_token_id(kToken + static_cast<int32_t>(sent_ % 1000));
+      token->set_logprob(-0.5f);
+      if (sent_ + 1 < num_tokens_) {
+        call_->SendLast(std::move(event));
+      } else {
+        token->set_finish_reason(internal::LENGTH);
+        call_->FinishWith(std::move(event), absl::OkStatus());
+      }
+    }
   }
 
  private:
-  void OnReadDone(bool ok) override {
-    if (!ok) return End();
-    if (request_.has_start()) {
-      const internal::DecodeStart& start = request_.start();
-      SetNumTokens(start.sampling().max_tokens());
-      landings_->Add(start.transfer().stream(), std::static_pointer_cast<DecodeStream>(shared_from_this()));
-      internal::DecodeEvent event;
-      event.mutable_landing()->set_attempt(1);
-      event.mutable_landing()->set_kv_address("stub");
-      SendAhead(std::move(event));
-    } else if (request_.has_stop()) {
-      internal::DecodeEvent event;
-      event.mutable_stopped();
-      SetNumTokens(0);
-      SendAhead(std::move(event));
-    }
-    StartRead(&request_);
-  }
-  void FillToken(int64_t index, bool last, internal::DecodeEvent* event) override {
-    internal::GeneratedToken* token = event->mutable_tokens()->add_tokens();
-    token->set_index(static_cast<int32_t>(index));
-    token->set_token_id(kToken + static_cast<int32_t>(index % 1000));
-    token->set_logprob(-0.5f);
-    if (last) token->set_finish_reason(internal::LENGTH);
-  }
-
   Pacer* const pacer_;
   Landings* const landings_;
   const int worker_;
-  internal::DecodeRequest request_;
+  const std::shared_ptr<Call> call_;
+  std::atomic<int64_t> num_tokens_{0};
+  Mutex mutex_;
+  int64_t sent_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class DecodeService : public internal::DecodeWorker::CallbackService {
  public:
   DecodeService(Pacer* pacer, Landings* landings, int worker) : pacer_(pacer), landings_(landings), worker_(worker) {}
-  grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* Decode(grpc::CallbackServerContext*) override {
-    auto stream = std::make_shared<DecodeStream>(pacer_, landings_, worker_);
-    stream->Begin();
-    return stream.get();
+  grpc::ServerBidiReactor<internal::DecodeCallRequests, internal::DecodeCallEvents>* DecodeMany(grpc::CallbackServerContext*) override {
+    const auto accept = [this](const internal::CallOpening&, std::shared_ptr<DecodeStream::Call> call) {
+      auto stream = std::make_shared<DecodeStream>(pacer_, landings_, worker_, std::move(call));
+      return DecodeStream::Call::Callbacks{.on_message = [stream](internal::DecodeRequest&& request) { stream->OnMessage(request); },
+                                           .on_peer_closed = [stream] { stream->Close(); },
+                                           .on_done = nullptr};
+    };
+    return Calls::Create(accept, nullptr)->reactor();
   }
 
  private:
+  using Calls = MultiplexedServerCalls<internal::DecodeRequest, internal::DecodeEvent, internal::DecodeCallRequests, internal::DecodeCallEvents>;
   Pacer* const pacer_;
   Landings* const landings_;
   const int worker_;
@@ -218,6 +230,7 @@ class Worker {
     identity->set_context_length(kContext);
     identity->set_vocab_size(1 << 20);
     identity->add_transports("grpc");
+    identity->set_multiplexes(true);
     registration_->Send(std::move(report));
   }
   ~Worker() {

@@ -3,7 +3,6 @@
 #define BATON_TESTS_BENCH_TOKEN_STREAMS_H_
 
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -53,8 +52,8 @@ class Pacer {
   Thread thread_;
 };
 
-// The server's side of a stream: what is sent ahead, then tokens, a message each, none before it is due. Lives until gRPC and
-// the pacer have let go of it. gRPC's own callback API and no more: this is also what a bare stream costs.
+// The server's side of a bare stream: tokens, a message each, none before it is due. Lives until gRPC and the pacer have let go of
+// it. gRPC's own callback API and no more: this is what a stream costs.
 template <class Reactor, class Message>
 class TokenStream : public Reactor, public PacedStream, public std::enable_shared_from_this<TokenStream<Reactor, Message>> {
  public:
@@ -80,14 +79,7 @@ class TokenStream : public Reactor, public PacedStream, public std::enable_share
   virtual void FillToken(int64_t index, bool last, Message* message) = 0;
   // Once, in a shared pointer already.
   void KeepAlive() { self_ = this->shared_from_this(); }
-  void SendAhead(Message&& message) {
-    {
-      MutexLock lock(&mutex_);
-      ahead_.push_back(std::move(message));
-    }
-    Write();
-  }
-  // When those have been written the stream ends.
+  // When so many have been written the stream ends.
   void SetNumTokens(int64_t num_tokens) {
     MutexLock lock(&mutex_);
     num_tokens_ = num_tokens;
@@ -107,10 +99,7 @@ class TokenStream : public Reactor, public PacedStream, public std::enable_share
     {
       MutexLock lock(&mutex_);
       if (writing_ || finished_) return;
-      if (!ahead_.empty() && !ended_) {
-        message_ = std::move(ahead_.front());
-        ahead_.pop_front();
-      } else if (ended_ || sent_ >= num_tokens_) {
+      if (ended_ || sent_ >= num_tokens_) {
         finish = finished_ = true;
       } else if (sent_ < due_) {
         message_.Clear();
@@ -127,7 +116,6 @@ class TokenStream : public Reactor, public PacedStream, public std::enable_share
 
   std::shared_ptr<TokenStream> self_;
   Mutex mutex_;
-  std::deque<Message> ahead_ ABSL_GUARDED_BY(mutex_);
   Message message_;  // Being written, or nobody's.
   int64_t num_tokens_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   int64_t due_ ABSL_GUARDED_BY(mutex_) = 0;

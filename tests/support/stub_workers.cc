@@ -30,7 +30,7 @@ internal::Error MakeError(absl::StatusCode code, const std::string& message) {
 }  // namespace
 
 struct StubWorker::DecodeCall {
-  std::shared_ptr<ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>> stream;
+  std::shared_ptr<ServerCall<internal::DecodeRequest, internal::DecodeEvent>> stream;
   StubScript script;
   internal::DecodeStart start;
   std::atomic<bool> refused{false};
@@ -60,22 +60,38 @@ struct StubWorker::PrefillCall {
 class StubWorker::DecodeService : public internal::DecodeWorker::CallbackService {
  public:
   explicit DecodeService(StubWorker* worker) : worker_(worker) {}
+  using Stream = ServerCall<internal::DecodeRequest, internal::DecodeEvent>;
+  using Streams = MultiplexedServerCalls<internal::DecodeRequest, internal::DecodeEvent, internal::DecodeCallRequests, internal::DecodeCallEvents>;
+
   grpc::ServerBidiReactor<internal::DecodeRequest, internal::DecodeEvent>* Decode(grpc::CallbackServerContext*) override {
     auto call = std::make_shared<DecodeCall>();
-    worker_->Note(&StubWorker::num_open_);
-    call->stream = ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>::Create(
-        {.on_message = [this, call](internal::DecodeRequest&& r) { worker_->OnDecode(call, std::move(r)); },
-         .on_peer_closed = [call] { call->End(); },
-         // The stream stays with the call: another worker's thread may be delivering to it just now. It lets go of the call itself.
-         .on_done =
-             [this, call] {
-               if (call->refused) worker_->SendLoad();
-               worker_->Note(&StubWorker::num_open_, -1);
-             }});
-    return call->stream->reactor();
+    auto stream = ServerEventStream<internal::DecodeRequest, internal::DecodeEvent>::Create(Begin(call));
+    call->stream = stream;
+    return stream->reactor();
+  }
+  grpc::ServerBidiReactor<internal::DecodeCallRequests, internal::DecodeCallEvents>* DecodeMany(grpc::CallbackServerContext*) override {
+    const auto accept = [this](const internal::CallOpening&, std::shared_ptr<Stream> stream) {
+      auto call = std::make_shared<DecodeCall>();
+      call->stream = std::move(stream);
+      return Begin(call);
+    };
+    worker_->Note(&StubWorker::num_streams_);
+    return Streams::Create(accept, [worker = worker_] { worker->Note(&StubWorker::num_streams_, -1); })->reactor();
   }
 
  private:
+  Stream::Callbacks Begin(const std::shared_ptr<DecodeCall>& call) {
+    worker_->Note(&StubWorker::num_open_);
+    return {.on_message = [this, call](internal::DecodeRequest&& r) { worker_->OnDecode(call, std::move(r)); },
+            .on_peer_closed = [call] { call->End(); },
+            // The stream stays with the call: another worker's thread may be delivering to it just now. It lets go of the call itself.
+            .on_done =
+                [this, call] {
+                  if (call->refused) worker_->SendLoad();
+                  worker_->Note(&StubWorker::num_open_, -1);
+                }};
+  }
+
   StubWorker* const worker_;
 };
 
@@ -172,6 +188,7 @@ void StubWorker::Register() {
   identity->set_vocab_size(options_.vocab_size);
   identity->add_transports("grpc");
   identity->set_tokenizer_fingerprint(options_.tokenizer_fingerprint);
+  identity->set_multiplexes(options_.multiplexes);
   registration_->Send(std::move(report));
   SendLoad();
   WaitFor([this] { return registered_; });
@@ -199,7 +216,7 @@ void StubWorker::Kill() {
   }
   registration_->Cancel();
   server_.reset();
-  WaitFor([this] { return left_ && num_open_ == 0; });
+  WaitFor([this] { return left_ && num_open_ == 0 && num_streams_ == 0; });
 }
 
 void StubWorker::OnDecode(const std::shared_ptr<DecodeCall>& call, internal::DecodeRequest&& request) {
@@ -411,6 +428,10 @@ bool StubWorker::WaitForOpenCalls(int count) {
   return WaitFor([&] { return num_open_ == count; });
 }
 
+int StubWorker::num_streams() const {
+  MutexLock lock(&mutex_);
+  return num_streams_;
+}
 std::vector<internal::DecodeStart> StubWorker::starts() const {
   MutexLock lock(&mutex_);
   return starts_;

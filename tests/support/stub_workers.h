@@ -18,7 +18,7 @@
 #include "baton/internal/registry.grpc.pb.h"
 #include "common/base/mutex.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/event_stream.h"
+#include "common/rpc/multiplexed_server_calls.h"
 #include "common/rpc/server.h"
 
 namespace baton::testing {
@@ -52,6 +52,7 @@ class StubWorker {
     int context_length = 64;
     int vocab_size = 300;
     int slots = 8;
+    bool multiplexes = true;  // Off: of a version that has a stream for each call.
     StubScript script;
     std::string api_key;  // That it shows when it registers; empty: none.
     std::string tokenizer_fingerprint;  // That it registers with.
@@ -73,6 +74,7 @@ class StubWorker {
   bool WaitForCancels(int count);
   bool WaitForCalls(int count);
   bool WaitForOpenCalls(int count);  // Exactly.
+  int num_streams() const;           // That carry decode calls of routers, any number each.
 
   std::vector<internal::DecodeStart> starts() const;
   std::vector<internal::PrefillStart> prefills() const;
@@ -111,7 +113,7 @@ class StubWorker {
   std::set<std::vector<int32_t>> landed_ ABSL_GUARDED_BY(mutex_);  // Prompts, with `caches`.
   std::vector<internal::DecodeStart> starts_ ABSL_GUARDED_BY(mutex_);
   std::vector<internal::PrefillStart> prefills_ ABSL_GUARDED_BY(mutex_);
-  int num_tokens_ = 0, num_stops_ = 0, num_cancels_ = 0, num_calls_ = 0, num_open_ = 0;
+  int num_tokens_ = 0, num_stops_ = 0, num_cancels_ = 0, num_calls_ = 0, num_open_ = 0, num_streams_ = 0;
   bool registered_ = false, left_ = false, drain_ = false;
 };
 

@@ -16,9 +16,15 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class GenerationServiceTest : public ServiceTest {};
+// With workers that carry all their calls in one stream, and with those of a version that has a stream for each.
+class GenerationServiceTest : public ServiceTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  GenerationServiceTest() { multiplexes_ = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Streams, GenerationServiceTest, ::testing::Bool(),
+                         [](const auto& multiplexes) { return multiplexes.param ? "OneForAllCalls" : "OneForEachCall"; });
 
-TEST_F(GenerationServiceTest, DisaggregatedRunIsComplete) {
+TEST_P(GenerationServiceTest, DisaggregatedRunIsComplete) {
   StubWorker* prefill = AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello")});
   v1::GenerateRequest request = Text("abc");
@@ -55,7 +61,7 @@ TEST_F(GenerationServiceTest, DisaggregatedRunIsComplete) {
   EXPECT_TRUE(Idle());
 }
 
-TEST_F(GenerationServiceTest, StopTokenEndsWithoutItsText) {
+TEST_P(GenerationServiceTest, StopTokenEndsWithoutItsText) {
   AddWorker("p-1", internal::PREFILL);
   AddWorker("d-1", internal::DECODE, {.tokens = {'h', 'i', FakeTokenizer::kEnd}, .finish = internal::STOP});
   const Answer answer = Generate(Text("abc"));
@@ -64,7 +70,7 @@ TEST_F(GenerationServiceTest, StopTokenEndsWithoutItsText) {
   EXPECT_EQ(answer.last.usage().completion_tokens(), 3);
 }
 
-TEST_F(GenerationServiceTest, StopStringEndsAndStopsDecode) {
+TEST_P(GenerationServiceTest, StopStringEndsAndStopsDecode) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("xxSTOPyy and much more"), .stall_after_tokens = 8});
   v1::GenerateRequest request = Text("abc", 20);
@@ -78,7 +84,7 @@ TEST_F(GenerationServiceTest, StopStringEndsAndStopsDecode) {
   EXPECT_TRUE(decode->WaitForOpenCalls(0));
 }
 
-TEST_F(GenerationServiceTest, BadInputNamesFieldValueAndBoundBeforeAnyWork) {
+TEST_P(GenerationServiceTest, BadInputNamesFieldValueAndBoundBeforeAnyWork) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("x")});
   auto expect = [&](const v1::GenerateRequest& request, const std::vector<std::string>& parts,
@@ -126,7 +132,7 @@ TEST_F(GenerationServiceTest, BadInputNamesFieldValueAndBoundBeforeAnyWork) {
   EXPECT_THAT(decode->starts(), IsEmpty());
 }
 
-TEST_F(GenerationServiceTest, NoWorkersIsUnavailableWithRetryAfter) {
+TEST_P(GenerationServiceTest, NoWorkersIsUnavailableWithRetryAfter) {
   const Answer answer = Generate(Text("abc"));
   EXPECT_EQ(answer.status.error_code(), grpc::UNAVAILABLE);
   EXPECT_THAT(answer.status.error_message(), HasSubstr("no workers"));
@@ -134,7 +140,7 @@ TEST_F(GenerationServiceTest, NoWorkersIsUnavailableWithRetryAfter) {
 }
 
 // Changes come from many threads at once; whatever their order, the queue ends with the last view.
-TEST_F(GenerationServiceTest, QueueEndsWithTheLastViewWhateverTheThreads) {
+TEST_P(GenerationServiceTest, QueueEndsWithTheLastViewWhateverTheThreads) {
   RouterCore* core = router_->core();
   const auto identity = [](const std::string& id, internal::WorkerRole role) {
     internal::WorkerIdentity identity;
@@ -182,7 +188,7 @@ TEST_F(GenerationServiceTest, QueueEndsWithTheLastViewWhateverTheThreads) {
   }
 }
 
-TEST_F(GenerationServiceTest, MismatchedPairIsNeverUsedAndSaysWhy) {
+TEST_P(GenerationServiceTest, MismatchedPairIsNeverUsedAndSaysWhy) {
   AddWorker("p-1", internal::PREFILL, {}, "layout-b");
   AddWorker("d-1", internal::DECODE, {.tokens = Bytes("x")});
   const Answer answer = Generate(Text("abc"));
@@ -198,7 +204,7 @@ TEST_F(GenerationServiceTest, MismatchedPairIsNeverUsedAndSaysWhy) {
   EXPECT_FALSE(cluster.router().ready());
 }
 
-TEST_F(GenerationServiceTest, RefusalGoesToTheOtherWorker) {
+TEST_P(GenerationServiceTest, RefusalGoesToTheOtherWorker) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* d1 = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .refuse = 1});
   StubWorker* d2 = AddWorker("d-2", internal::DECODE, {.tokens = Bytes("hello"), .refuse = 1});
@@ -208,7 +214,7 @@ TEST_F(GenerationServiceTest, RefusalGoesToTheOtherWorker) {
   EXPECT_EQ(d1->starts().size() + d2->starts().size(), 3u);
 }
 
-TEST_F(GenerationServiceTest, FailedPrefillIsRetriedThenDoneLocally) {
+TEST_P(GenerationServiceTest, FailedPrefillIsRetriedThenDoneLocally) {
   AddWorker("p-1", internal::PREFILL, {.fail_prefill = 1});
   AddWorker("p-2", internal::PREFILL, {.fail_prefill = 1});
   AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello")});
@@ -219,7 +225,7 @@ TEST_F(GenerationServiceTest, FailedPrefillIsRetriedThenDoneLocally) {
   EXPECT_FALSE(answer.last.timeline().disaggregated());
 }
 
-TEST_F(GenerationServiceTest, DecodeDeathContinuesTheStreamElsewhere) {
+TEST_P(GenerationServiceTest, DecodeDeathContinuesTheStreamElsewhere) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* d1 = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello world"), .die_after_tokens = 4});
   v1::GenerateRequest request = Text("abc", 11);
@@ -245,7 +251,7 @@ TEST_F(GenerationServiceTest, DecodeDeathContinuesTheStreamElsewhere) {
   EXPECT_EQ(d2->starts()[0].sampling().seed(), d1->starts()[0].sampling().seed());
 }
 
-TEST_F(GenerationServiceTest, KilledWorkerWithNobodyLeftIsUnavailableSoon) {
+TEST_P(GenerationServiceTest, KilledWorkerWithNobodyLeftIsUnavailableSoon) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .stall_after_tokens = 2});
   // Not before they have arrived: what a process that dies had sent may be lost with it.
@@ -257,7 +263,7 @@ TEST_F(GenerationServiceTest, KilledWorkerWithNobodyLeftIsUnavailableSoon) {
   EXPECT_EQ(Generate(Text("abc")).status.error_code(), grpc::UNAVAILABLE);
 }
 
-TEST_F(GenerationServiceTest, TwoDeathsAreInternal) {
+TEST_P(GenerationServiceTest, TwoDeathsAreInternal) {
   AddWorker("p-1", internal::PREFILL);
   AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .die_after_tokens = 1});
   AddWorker("d-2", internal::DECODE, {.tokens = Bytes("hello"), .die_after_tokens = 1});
@@ -267,7 +273,7 @@ TEST_F(GenerationServiceTest, TwoDeathsAreInternal) {
   EXPECT_EQ(answer.text, "he");
 }
 
-TEST_F(GenerationServiceTest, CancelStopsBothWorkersByMessage) {
+TEST_P(GenerationServiceTest, CancelStopsBothWorkersByMessage) {
   StubWorker* prefill = AddWorker("p-1", internal::PREFILL, {.stall_prefill = true});
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello")});
   grpc::ClientContext context;
@@ -285,7 +291,7 @@ TEST_F(GenerationServiceTest, CancelStopsBothWorkersByMessage) {
   }
 }
 
-TEST_F(GenerationServiceTest, ManyCancelsAtAnyMomentLeaveNothing) {
+TEST_P(GenerationServiceTest, ManyCancelsAtAnyMomentLeaveNothing) {
   StubWorker* prefill = AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello world"), .stall_after_tokens = 6});
   for (int i = 0; i < 60; ++i) {
@@ -306,7 +312,7 @@ TEST_F(GenerationServiceTest, ManyCancelsAtAnyMomentLeaveNothing) {
   EXPECT_EQ(Generate(Text("abc")).text, "fine");
 }
 
-TEST_F(GenerationServiceTest, FullQueueIsResourceExhausted) {
+TEST_P(GenerationServiceTest, FullQueueIsResourceExhausted) {
   RouterOptions options;
   options.core.admission.max_queue = 0;
   StartRouter(options);
@@ -326,7 +332,7 @@ TEST_F(GenerationServiceTest, FullQueueIsResourceExhausted) {
   for (auto& reader : readers) reader->Finish();
 }
 
-TEST_F(GenerationServiceTest, GrantsDoNotWaitForPromptsToBePrepared) {
+TEST_P(GenerationServiceTest, GrantsDoNotWaitForPromptsToBePrepared) {
   RouterOptions options;
   options.core.preparation.num_threads = 1;
   StartRouter(options);
@@ -350,7 +356,7 @@ TEST_F(GenerationServiceTest, GrantsDoNotWaitForPromptsToBePrepared) {
   for (auto& reader : readers) reader->Finish();
 }
 
-TEST_F(GenerationServiceTest, NeverDisaggregatedNeedsNoPrefillWorker) {
+TEST_P(GenerationServiceTest, NeverDisaggregatedNeedsNoPrefillWorker) {
   RouterOptions options;
   options.core.disaggregate = Disaggregate::kNever;
   StartRouter(options);
@@ -361,7 +367,7 @@ TEST_F(GenerationServiceTest, NeverDisaggregatedNeedsNoPrefillWorker) {
   EXPECT_TRUE(decode->starts().at(0).prefill_locally());
 }
 
-TEST_F(GenerationServiceTest, ChoicesAreSiblingsWithTheirOwnNumbers) {
+TEST_P(GenerationServiceTest, ChoicesAreSiblingsWithTheirOwnNumbers) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello")});
   v1::GenerateRequest request = Text("abc");
@@ -375,7 +381,7 @@ TEST_F(GenerationServiceTest, ChoicesAreSiblingsWithTheirOwnNumbers) {
   EXPECT_EQ(numbers, (std::set<int>{0, 1, 2}));
 }
 
-TEST_F(GenerationServiceTest, ChoicesShareOneLanding) {
+TEST_P(GenerationServiceTest, ChoicesShareOneLanding) {
   for (const int length : {17, 40, 49}) {  // Of whole units and a last token; with some behind them.
     SCOPED_TRACE(length);
     const std::string p = absl::StrCat("p-", length), d = absl::StrCat("d-", length);
@@ -402,7 +408,7 @@ TEST_F(GenerationServiceTest, ChoicesShareOneLanding) {
 }
 
 // What one choice does is its own: here the worker dies under all of them, and each goes on elsewhere from where it was.
-TEST_F(GenerationServiceTest, ChoicesThatShareALandingRecoverByThemselves) {
+TEST_P(GenerationServiceTest, ChoicesThatShareALandingRecoverByThemselves) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* dies = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .stall_after_tokens = 2, .caches = true});
   v1::GenerateRequest request = Text(std::string(40, 'a'));
@@ -419,7 +425,7 @@ TEST_F(GenerationServiceTest, ChoicesThatShareALandingRecoverByThemselves) {
   EXPECT_EQ(answer.text.size(), 15u);
 }
 
-TEST_F(GenerationServiceTest, DrainFinishesWhatRunsAndRefusesTheRest) {
+TEST_P(GenerationServiceTest, DrainFinishesWhatRunsAndRefusesTheRest) {
   AddWorker("p-1", internal::PREFILL);
   StubWorker* decode = AddWorker("d-1", internal::DECODE, {.tokens = Bytes("hello"), .stall_after_tokens = 2});
   grpc::ClientContext context;

@@ -61,7 +61,7 @@ class ServiceTest : public ::testing::Test {
   StubWorker* AddWorker(const std::string& id, internal::WorkerRole role, const StubScript& script = {},
                         const std::string& layout = "layout-a") {
     workers_.push_back(StubWorker::Start(
-        {.id = id, .role = role, .router = router_->grpc_address(), .kv_layout = layout, .script = script}));
+        {.id = id, .role = role, .router = router_->grpc_address(), .kv_layout = layout, .multiplexes = multiplexes_, .script = script}));
     EXPECT_NE(workers_.back(), nullptr);
     WaitUntil([&] {
       for (const auto& worker : router_->core()->registry.View()->workers) {
@@ -142,6 +142,7 @@ class ServiceTest : public ::testing::Test {
     return response.ok() ? *response : HttpResponse();
   }
 
+  bool multiplexes_ = true;  // What workers added from now on do.
   std::function<void(ServedModel*)> change_model_;  // Before StartRouter.
   std::unique_ptr<MetricRegistry> metrics_;
   std::unique_ptr<Router> router_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef BATON_ROUTER_STRAND_H_
-#define BATON_ROUTER_STRAND_H_
+#ifndef BATON_COMMON_BASE_STRAND_H_
+#define BATON_COMMON_BASE_STRAND_H_
 
 #include <deque>
 #include <functional>
@@ -61,4 +61,4 @@ class Strand {
 
 }  // namespace baton
 
-#endif  // BATON_ROUTER_STRAND_H_
+#endif  // BATON_COMMON_BASE_STRAND_H_
