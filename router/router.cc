@@ -8,6 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/rpc_tls.h"
 
 namespace baton {
 namespace {
@@ -31,6 +32,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   auto router = std::unique_ptr<Router>(new Router);
   BATON_ASSIGN_OR_RETURN(router->core_, RouterCore::Create(options.core, std::move(model), metrics));
   RouterCore* core = router->core_.get();
+  if (options.http_tls != nullptr) router->certificate_expiry_.push_back(ExportExpiry(options.http_tls, metrics));
+  if (options.core.cluster_tls != nullptr) router->certificate_expiry_.push_back(ExportExpiry(options.core.cluster_tls->store(), metrics));
   router->api_ = std::make_unique<HttpApi>(core);
   router->generation_ = std::make_unique<GenerationService>(core);
   router->operations_ = std::make_unique<OperationsService>(core);

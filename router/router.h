@@ -56,6 +56,7 @@ class Router {
  private:
   Router() = default;
 
+  std::vector<std::shared_ptr<MetricRegistry::Callback>> certificate_expiry_;
   std::unique_ptr<RouterCore> core_;
   std::unique_ptr<HttpApi> api_;
   std::unique_ptr<GenerationService> generation_;

@@ -89,6 +89,7 @@ struct RpcTls::State {
 RpcTls::RpcTls(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RpcTls::~RpcTls() = default;
 const std::string& RpcTls::peer_name() const { return state_->options.peer_name; }
+const std::shared_ptr<TlsStore>& RpcTls::store() const { return state_->store; }
 std::shared_ptr<grpc::ChannelCredentials> RpcTls::channel() const { return state_->channel; }
 
 absl::StatusOr<std::shared_ptr<const RpcTls>> RpcTls::Create(std::shared_ptr<TlsStore> store, const RpcTlsOptions& options) {

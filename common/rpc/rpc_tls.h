@@ -31,6 +31,7 @@ class RpcTls {
   std::shared_ptr<grpc::ServerCredentials> server() const;
   std::shared_ptr<grpc::ChannelCredentials> channel() const;
   const std::string& peer_name() const;
+  const std::shared_ptr<TlsStore>& store() const;
 
  private:
   struct State;

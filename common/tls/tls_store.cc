@@ -88,4 +88,12 @@ std::shared_ptr<const TlsContext> TlsStore::server_context() const {
   return server_context_;
 }
 
+std::shared_ptr<MetricRegistry::Callback> ExportExpiry(std::shared_ptr<const TlsStore> store, MetricRegistry* metrics) {
+  if (store->material()->identity.empty()) return nullptr;
+  const std::string flag = store->cert_flag();
+  return metrics->AddCallback(MetricKind::kGauge, "baton_tls_certificate_expiry_timestamp_seconds",
+                              "When the certificate of this flag, as it is in use, goes out of its time (Unix time).", {{"certificate", flag}},
+                              [store = std::move(store)] { return absl::ToDoubleSeconds(store->material()->not_after - absl::UnixEpoch()); });
+}
+
 }  // namespace baton

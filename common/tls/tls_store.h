@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/thread.h"
+#include "common/base/metrics.h"
 #include "common/tls/tls_context.h"
 #include "common/tls/tls_files.h"
 
@@ -31,6 +32,9 @@ class TlsStore {
   std::shared_ptr<const TlsContext> server_context() const;
   // Called at once, then with every change on the store's thread; must not block. For the store's life.
   void OnChange(std::function<void(const TlsMaterial&)> callback);
+
+  // The flag that named the certificate.
+  const std::string& cert_flag() const { return files_.cert_flag; }
 
   // Looks at the files now. The thread does this every kRefresh.
   void Reload();
@@ -52,6 +56,9 @@ class TlsStore {
   std::shared_ptr<const TlsContext> server_context_ ABSL_GUARDED_BY(mutex_);
   Thread thread_;
 };
+
+// baton_tls_certificate_expiry_timestamp_seconds of the certificate that `store` shows, while the handle lives; null when it shows none.
+[[nodiscard]] std::shared_ptr<MetricRegistry::Callback> ExportExpiry(std::shared_ptr<const TlsStore> store, MetricRegistry* metrics);
 
 }  // namespace baton
 

@@ -16,6 +16,7 @@
 #include "common/base/logging.h"
 #include "common/base/service_notifier.h"
 #include "common/http/status_server.h"
+#include "common/rpc/rpc_tls.h"
 #include "common/rpc/server.h"
 #include "common/worker/advertised_address.h"
 #include "common/worker/cache_announcement.h"
@@ -126,6 +127,7 @@ int RunWorkerProcess(WorkerRuntime* runtime, const WorkerServices& services, Shu
   auto server = RpcServer::Start({.address = options.listen, .tls = options.cluster_tls}, all_services);
   if (!server.ok()) return Fail(server.status());
 
+  const auto certificate_expiry = options.cluster_tls == nullptr ? nullptr : ExportExpiry(options.cluster_tls->store(), runtime->metrics());
   std::unique_ptr<StatusServer> status_server;
   if (!options.status.empty()) {
     auto started = StatusServer::Start({.address = options.status, .tls = options.status_tls, .metrics = runtime->metrics(),

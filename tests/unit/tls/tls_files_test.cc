@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "common/tls/tls_store.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -73,6 +74,19 @@ TEST(TlsFiles, WrongOnesAreRefusedWithFlagFileAndReason) {
     EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(c.reason));
     EXPECT_THAT(std::string(loaded.status().message()), Not(HasSubstr("PRIVATE KEY")));
   }
+}
+
+TEST(TlsStore, ExportsWhenItsCertificateExpires) {
+  const TestCa ca;
+  const TlsFiles files = ca.WriteFiles();
+  ASSERT_OK_AND_ASSIGN(const std::shared_ptr<TlsStore> store, TlsStore::Open(files));
+  MetricRegistry metrics;
+  const auto exported = ExportExpiry(store, &metrics);
+  EXPECT_THAT(metrics.RenderPrometheus(),
+              HasSubstr(absl::StrCat("baton_tls_certificate_expiry_timestamp_seconds{certificate=\"--tls-cert\"} ",
+                                     absl::ToUnixSeconds(store->material()->not_after))));
+  ASSERT_OK_AND_ASSIGN(const std::shared_ptr<TlsStore> shows_none, TlsStore::Open({.ca = files.ca}));
+  EXPECT_EQ(ExportExpiry(shows_none, &metrics), nullptr);
 }
 
 TEST(TlsStore, TakesChangesThatAreWholeAndNoOthers) {
