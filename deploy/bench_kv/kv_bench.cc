@@ -24,7 +24,8 @@ int RoundsFor(int rounds, int64_t bytes) {
   return rounds;
 }
 
-absl::StatusOr<KvBenchPoint> Measure(KvBenchRig& rig, TransportKind kind, int64_t bytes, int rounds) {
+absl::StatusOr<KvBenchPoint> Measure(KvBenchRig& rig, TransportKind kind, KvBenchBlocks blocks, int64_t bytes, int rounds) {
+  rig.UseBlocks(blocks);
   // Once before, for the links to open and the buffers to grow.
   BATON_RETURN_IF_ERROR(rig.Ceiling(bytes).status());
   BATON_RETURN_IF_ERROR(rig.Transfer(bytes, false).status());
@@ -46,6 +47,7 @@ absl::StatusOr<KvBenchPoint> Measure(KvBenchRig& rig, TransportKind kind, int64_
     checked_us.push_back(absl::ToDoubleMicroseconds(with_checksums));
   }
   return KvBenchPoint{.kind = kind,
+                      .blocks = blocks,
                       .bytes = bytes,
                       .ceiling = Median(ceiling),
                       .payload = Median(payload),
@@ -56,6 +58,8 @@ absl::StatusOr<KvBenchPoint> Measure(KvBenchRig& rig, TransportKind kind, int64_
 }
 
 }  // namespace
+
+const char* KvBenchBlocksName(KvBenchBlocks blocks) { return blocks == KvBenchBlocks::kFresh ? "fresh" : "same"; }
 
 absl::StatusOr<std::vector<KvBenchPoint>> RunKvBench(const KvBenchOptions& options,
                                                      const std::function<void(const KvBenchPoint&)>& on_point) {
@@ -74,10 +78,13 @@ absl::StatusOr<std::vector<KvBenchPoint>> RunKvBench(const KvBenchOptions& optio
     auto rig = KvBenchRig::Create(kind, sizes.back(), options.cuda_driver);
     if (!rig.ok()) return Annotate(rig.status(), TransportName(kind));
     for (const int64_t size : sizes) {
-      auto point = Measure(**rig, kind, size, options.rounds);
-      if (!point.ok()) return Annotate(point.status(), absl::StrCat(TransportName(kind), ", ", FormatBytes(size)));
-      points.push_back(*point);
-      on_point(*point);
+      for (const KvBenchBlocks blocks : {KvBenchBlocks::kFresh, KvBenchBlocks::kSame}) {
+        if (blocks == KvBenchBlocks::kFresh && !(*rig)->ceiling_is_memcpy()) continue;
+        auto point = Measure(**rig, kind, blocks, size, options.rounds);
+        if (!point.ok()) return Annotate(point.status(), absl::StrCat(TransportName(kind), ", ", FormatBytes(size)));
+        points.push_back(*point);
+        on_point(*point);
+      }
     }
   }
   return points;

@@ -22,9 +22,17 @@ struct KvBenchOptions {
   std::string cuda_driver;     // By which the kinds of device memory are open.
 };
 
+// Which blocks the measurements of a point go through.
+enum class KvBenchBlocks {
+  kFresh,  // Others every time, until more than the caches hold has passed: as those of a transfer that serves.
+  kSame,   // The same ones again and again: what fits into the caches is there.
+};
+const char* KvBenchBlocksName(KvBenchBlocks blocks);  // "fresh", "same".
+
 // Medians over the rounds. Bytes per second.
 struct KvBenchPoint {
   TransportKind kind;
+  KvBenchBlocks blocks = KvBenchBlocks::kSame;
   int64_t bytes = 0;
   double ceiling = 0;          // What the way itself can carry.
   double payload = 0;          // Without checksums.
@@ -34,7 +42,7 @@ struct KvBenchPoint {
   double checked_us = 0;       // One transfer.
 };
 
-// Measures; `on_point` after each point. Sizes ascend within a kind.
+// Measures; `on_point` after each point. Sizes ascend within a kind; of a size that is held against memcpy kFresh comes first.
 //   INVALID_ARGUMENT  a size that is no multiple, or none; UNAVAILABLE, RESOURCE_EXHAUSTED  a transport or the memory for it.
 absl::StatusOr<std::vector<KvBenchPoint>> RunKvBench(const KvBenchOptions& options,
                                                      const std::function<void(const KvBenchPoint&)>& on_point);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/bench_kv/kv_bench_rig.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -10,7 +13,6 @@
 #include "common/base/status_macros.h"
 #include "common/kv_transfer/frame_bytes.h"
 #include "common/kv_transfer/transports/make_link.h"
-#include "deploy/bench_kv/kv_bench.h"
 #include "deploy/bench_kv/raw_grpc_service.h"
 #include "deploy/bench_kv/raw_stream.h"
 
@@ -34,18 +36,11 @@ std::unique_ptr<LinkSender> MakeSender(const TransportOffer& offer, const KvPool
   return std::make_unique<LinkSender>(options, pool, LinkFactoryFor(offer, options.transfer_timeout, nullptr, pool));
 }
 
-class HostCopy final : public RawWay {
- public:
-  explicit HostCopy(uint8_t* to) : to_(to) {}
-  absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) override {
-    const MonotonicTime begin = Clock::Real()->Now();
-    std::memcpy(to_, source.data(), source.size());
-    return Clock::Real()->Now() - begin;
-  }
-
- private:
-  uint8_t* const to_;
-};
+// So much of each of two pools is used before a block is used again.
+int64_t FreshBytes() {
+  constexpr int64_t kLeast = 64 << 20, kMost = 256 << 20;
+  return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), kLeast, kMost);
+}
 
 // From pool to pool on the device, whatever the source.
 class DeviceCopy final : public RawWay {
@@ -87,7 +82,8 @@ void KvBenchRig::Touch() {
 
 absl::Status KvBenchRig::Init(int64_t max_bytes, const std::string& cuda_driver) {
   layout_ = BenchLayout();
-  const int num_blocks = static_cast<int>(max_bytes / kKvBenchCellBytes);
+  const bool in_memory = kind_ == TransportKind::kShm || kind_ == TransportKind::kInproc;
+  const int num_blocks = static_cast<int>((in_memory ? std::max(max_bytes, FreshBytes()) : max_bytes) / kKvBenchCellBytes);
   const bool on_device = TransportOf(kind_).needs_device;
   BATON_ASSIGN_OR_RETURN(backend_, on_device ? CreateBackend("cuda", {.cuda_driver = cuda_driver}) : CreateBackend("reference"));
   BATON_ASSIGN_OR_RETURN(source_, KvPool::Create(layout_, num_blocks, backend_.get()));
@@ -122,9 +118,15 @@ absl::Status KvBenchRig::Init(int64_t max_bytes, const std::string& cuda_driver)
       raw_ = std::make_unique<DeviceCopy>(backend_.get(), source_.get(), target_.get());
       return backend_->status();
     default:
-      raw_ = std::make_unique<HostCopy>((mapping_ != nullptr ? mapping_ : target_)->Cell(0, 0).data());
-      return absl::OkStatus();
+      return TouchMappings();
   }
+}
+
+// Each writer's mapping of the pool: a worker that serves pays for its fresh pages once.
+absl::Status KvBenchRig::TouchMappings() {
+  const int64_t bytes = int64_t{source_->num_blocks()} * kKvBenchCellBytes;
+  for (const bool checksums : {false, true}) BATON_RETURN_IF_ERROR(Transfer(bytes, checksums).status());
+  return absl::OkStatus();
 }
 
 KvBenchRig::~KvBenchRig() {
@@ -172,7 +174,7 @@ absl::StatusOr<absl::Duration> KvBenchRig::Transfer(int64_t bytes, bool checksum
   const int num_blocks = static_cast<int>(bytes / kKvBenchCellBytes);
   const int num_tokens = num_blocks * layout_.block_size;
   std::vector<BlockId> blocks(static_cast<size_t>(num_blocks));
-  std::iota(blocks.begin(), blocks.end(), 0);
+  std::iota(blocks.begin(), blocks.end(), FirstBlock(num_blocks));
   LandingZoneOptions landing;
   landing.transfer = {1, next_stream_++};
   landing.attempt = 1;
@@ -222,7 +224,19 @@ absl::StatusOr<absl::Duration> KvBenchRig::Transfer(int64_t bytes, bool checksum
 }
 
 absl::StatusOr<absl::Duration> KvBenchRig::Ceiling(int64_t bytes) {
-  return raw_->Send({source_->Cell(0, 0).data(), static_cast<size_t>(bytes)});
+  const BlockId first = FirstBlock(static_cast<int>(bytes / kKvBenchCellBytes));
+  const std::span<const uint8_t> source(source_->Cell(0, first).data(), static_cast<size_t>(bytes));
+  if (raw_ != nullptr) return raw_->Send(source);
+  uint8_t* const to = (mapping_ != nullptr ? mapping_ : target_)->Cell(0, first).data();
+  const MonotonicTime begin = Clock::Real()->Now();
+  std::memcpy(to, source.data(), source.size());
+  return Clock::Real()->Now() - begin;
+}
+
+BlockId KvBenchRig::FirstBlock(int num_blocks) {
+  if (blocks_ == KvBenchBlocks::kSame) return 0;
+  if (next_block_ + num_blocks > source_->num_blocks()) next_block_ = 0;
+  return std::exchange(next_block_, next_block_ + num_blocks);
 }
 
 }  // namespace baton::bench

@@ -15,6 +15,7 @@
 #include "common/kv_transfer/link_sender.h"
 #include "common/kv_transfer/transports/kv_receiver_set.h"
 #include "common/rpc/server.h"
+#include "deploy/bench_kv/kv_bench.h"
 
 namespace baton::bench {
 
@@ -29,13 +30,18 @@ class RawWay {
 // A pool to send from, a pool to receive into, and the way between them by one kind of transport. One thread.
 class KvBenchRig {
  public:
-  // Pools of `max_bytes` each, touched; of kinds that move memory of a device, on that of the driver in `cuda_driver`.
+  // Pools of `max_bytes` each or, where the ceiling is memcpy, of more than the caches hold; touched. Of kinds that move memory of a device, on
+  // that of the driver in `cuda_driver`.
   static absl::StatusOr<std::unique_ptr<KvBenchRig>> Create(TransportKind kind, int64_t max_bytes, const std::string& cuda_driver);
   ~KvBenchRig();
 
+  // From now on. At first: the same.
+  void UseBlocks(KvBenchBlocks blocks) { blocks_ = blocks; }
+  bool ceiling_is_memcpy() const { return raw_ == nullptr; }
+
   // How long the transfer of `bytes` takes until it has verified.
   absl::StatusOr<absl::Duration> Transfer(int64_t bytes, bool checksums);
-  // How long they take at best.
+  // How long they take at best, by the next blocks of the same kind.
   absl::StatusOr<absl::Duration> Ceiling(int64_t bytes);
 
  private:
@@ -43,9 +49,12 @@ class KvBenchRig {
   absl::Status Init(int64_t max_bytes, const std::string& cuda_driver);
   // Nobody pays for fresh pages while the clock runs.
   void Touch();
+  absl::Status TouchMappings();
   KvReceiverEvents Events();
   void OnOpen(const TransferId& transfer, int attempt, const PeerId& peer);
   absl::Status WaitVerified();
+  // Of so many neighbours, to be used by the next measurement; the same in both pools.
+  BlockId FirstBlock(int num_blocks);
 
   const TransportKind kind_;
   KvLayout layout_;
@@ -55,7 +64,9 @@ class KvBenchRig {
   std::unique_ptr<KvReceiverSet> receivers_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<LinkSender> checked_, unchecked_;
-  std::unique_ptr<RawWay> raw_;
+  std::unique_ptr<RawWay> raw_;  // Null: memcpy.
+  KvBenchBlocks blocks_ = KvBenchBlocks::kSame;
+  BlockId next_block_ = 0;
   uint64_t next_stream_ = 1;
   Mutex mutex_;
   CondVar changed_;

@@ -77,7 +77,7 @@ Command BenchKvCommand() {
       .spec = {.summary = "Moves blocks of an 8B model's shape from one pool into another by each transport, with and without "
                           "checksums, beside what the same way carries at best: memcpy into the same memory for shm, a copy "
                           "on the device for cuda_ipc (where there is a GPU), a bare stream for tcp and grpc. Takes twice the "
-                          "largest size in memory.",
+                          "largest size in memory, and four times the last cache.",
                .examples = "  baton bench kv\n  baton bench kv --transport shm --sizes 64KiB,1MiB --json\n",
                .groups = {{"What", {"transport", "sizes", "rounds", "cuda_driver"}}, {"Output", {"json"}}}},
       .run = RunBenchKv,
