@@ -143,6 +143,7 @@ KvReceiverEvents KvBenchRig::Events() {
   events.on_manifest = [this](const TransferId&, int, const PeerId&, const absl::Status& verified, const LandingStats&) {
     MutexLock lock(&mutex_);
     verified_ = verified;
+    verified_at_ = Clock::Real()->Now();
     changed_.NotifyAll();
   };
   events.on_aborted = [](const TransferId&, int, const PeerId&) {};
@@ -160,14 +161,15 @@ void KvBenchRig::OnOpen(const TransferId& transfer, int attempt, const PeerId& p
   receiver->Grant(peer, transfer, attempt, grant);
 }
 
-absl::Status KvBenchRig::WaitVerified() {
+absl::StatusOr<MonotonicTime> KvBenchRig::WaitVerified() {
   const MonotonicTime deadline = Clock::Real()->Now() + kPatience;
   MutexLock lock(&mutex_);
   while (!verified_.has_value()) {
     if (Clock::Real()->Now() >= deadline) return absl::DeadlineExceededError("a transfer did not end");
     changed_.WaitFor(&mutex_, deadline - Clock::Real()->Now());
   }
-  return *std::exchange(verified_, std::nullopt);
+  BATON_RETURN_IF_ERROR(*std::exchange(verified_, std::nullopt));
+  return verified_at_;
 }
 
 absl::StatusOr<absl::Duration> KvBenchRig::Transfer(int64_t bytes, bool checksums) {
@@ -213,14 +215,13 @@ absl::StatusOr<absl::Duration> KvBenchRig::Transfer(int64_t bytes, bool checksum
   sender.SetBlocks(transfer, std::move(blocks));
   sender.Push(transfer, 0, 1, 0, num_tokens);
   sender.Finish(transfer, std::move(manifest));
-  const absl::Status verified = WaitVerified();
-  const absl::Duration took = Clock::Real()->Now() - begin;
+  const absl::StatusOr<MonotonicTime> verified = WaitVerified();
   // The next one begins when nothing of this one is left.
   MutexLock lock(&done->mutex);
   while (!done->status.has_value() && Clock::Real()->Now() - begin < kPatience) done->changed.WaitFor(&done->mutex, kPatience);
   directory_.Remove(landing.transfer);
-  if (!verified.ok()) return verified;
-  return took;
+  BATON_RETURN_IF_ERROR(verified.status());
+  return *verified - begin;
 }
 
 absl::StatusOr<absl::Duration> KvBenchRig::Ceiling(int64_t bytes) {

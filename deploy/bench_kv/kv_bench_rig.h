@@ -52,7 +52,7 @@ class KvBenchRig {
   absl::Status TouchMappings();
   KvReceiverEvents Events();
   void OnOpen(const TransferId& transfer, int attempt, const PeerId& peer);
-  absl::Status WaitVerified();
+  absl::StatusOr<MonotonicTime> WaitVerified();  // When that was.
   // Of so many neighbours, to be used by the next measurement; the same in both pools.
   BlockId FirstBlock(int num_blocks);
 
@@ -71,6 +71,7 @@ class KvBenchRig {
   Mutex mutex_;
   CondVar changed_;
   std::optional<absl::Status> verified_ ABSL_GUARDED_BY(mutex_);
+  MonotonicTime verified_at_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
 };
 
 }  // namespace baton::bench

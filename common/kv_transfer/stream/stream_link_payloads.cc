@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kPlacedBytes = 512 << 10;  // So much is placed before the receiver hears of it and begins to verify.
+constexpr size_t kPlacedBytes = 384 << 10;  // So much is placed before the receiver hears of it and begins to verify.
 
 }  // namespace
 
