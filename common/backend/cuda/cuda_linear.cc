@@ -10,6 +10,8 @@
 namespace baton::cuda {
 namespace {
 
+constexpr int kMaxVectors = 64;  // That quant_gemm multiplies at once.
+
 unsigned Blocks(int64_t count, int64_t each) { return static_cast<unsigned>((count + each - 1) / each); }
 
 }  // namespace
@@ -27,7 +29,9 @@ absl::Status CudaLinear::Reserve(int max_rows, int64_t max_in) {
   if (max_rows <= max_rows_ && max_in <= max_in_) return absl::OkStatus();
   max_rows = std::max(max_rows, max_rows_);
   max_in = std::max(max_in, max_in_);
-  const size_t padded = static_cast<size_t>(PaddedRows(max_rows)) * static_cast<size_t>(max_in);
+  // Whole groups of vectors are read, too.
+  const int padded_rows = std::max(PaddedRows(max_rows), (max_rows + kMaxVectors - 1) / kMaxVectors * kMaxVectors);
+  const size_t padded = static_cast<size_t>(padded_rows) * static_cast<size_t>(max_in);
   context_->Synchronize();  // What is replaced may be in use.
   BATON_ASSIGN_OR_RETURN(floats_, context_->Allocate(padded * 4));
   BATON_ASSIGN_OR_RETURN(halves_, context_->Allocate(padded * 2));
@@ -84,11 +88,24 @@ void CudaLinear::Form(const Source& source, int rows, int64_t in, const char* ty
   }
 }
 
-// Vectors by eights, fours and one by one: the weights are read once for each group.
+// The weights are read once for each group of vectors: by 64 on tensor cores, what remains of eight or less by fours and one by one. The
+// bits are the same.
 void CudaLinear::RunQuant(const CudaMatrix& matrix, const CudaSegment& segment, int rows, float* y) {
   const int64_t blocks = matrix.in / 32;
+  const bool gemm = segment.out * blocks < int64_t{1} << 28;
   for (int row = 0; row < rows;) {
-    const int left = rows - row, batch = left >= 8 ? 8 : left >= 4 ? 4 : 1;
+    const int left = rows - row;
+    if (gemm && left > 8) {
+      const int vectors = left > 32 ? 64 : left > 16 ? 32 : 16, batch = std::min(left, vectors);
+      const std::string name = absl::StrCat("quant_gemm_q", segment.bits, "_v", vectors);
+      context_->Launch(name.c_str(), {Blocks(segment.out, vectors == 64 ? 16 : 32)}, 512, segment.quants, segment.high, segment.scales,
+                       static_cast<const uint8_t*>(quants_.get() + row * matrix.in), static_cast<const uint8_t*>(scales_.get() + row * blocks * 8),
+                       static_cast<int>(segment.out), static_cast<int>(blocks), batch, y + row * matrix.out + segment.out_begin,
+                       static_cast<long long>(matrix.out));
+      row += batch;
+      continue;
+    }
+    const int batch = left >= 8 ? 8 : left >= 4 ? 4 : 1;
     const std::string name = absl::StrCat("quant_gemv_q", segment.bits, "_b", batch);
     context_->Launch(name.c_str(), {Blocks(segment.out, 4)}, 128, segment.quants, segment.high, segment.scales,
                      static_cast<const uint8_t*>(quants_.get() + row * matrix.in), static_cast<const uint8_t*>(scales_.get() + row * blocks * 8),

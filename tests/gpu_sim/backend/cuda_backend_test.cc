@@ -150,6 +150,19 @@ TEST_P(CudaBackendTest, BitsDoNotDependOnChunksOrPanels) {
   }
 }
 
+// By vectors, and by tensor cores for up to 16, 32 and 64 of them.
+TEST_P(CudaBackendTest, BitsDoNotDependOnHowManyAreMultipliedAtOnce) {
+  if (GetParam().model.matrix_type != GgmlType::kQ4_1 && GetParam().model.matrix_type != GgmlType::kQ5_0) GTEST_SKIP() << "of quantised weights";
+  const std::vector<int32_t> tokens = Tokens(65, 6);
+  LogitsProbeOptions options = Options("cuda");
+  options.chunk_tokens = options.panel_rows = 8;
+  const Logits by_eights = Run(options, tokens);
+  for (const int rows : {9, 33, 64}) {
+    options.chunk_tokens = options.panel_rows = rows;
+    EXPECT_TRUE(Run(options, tokens) == by_eights) << rows << " at once";
+  }
+}
+
 // One launch a step, once a step of its shape has been seen twice; a longer context than a graph is made for needs another. Nothing of
 // it changes a bit (the test above).
 TEST_P(CudaBackendTest, ADecodeStepIsOneLaunch) {

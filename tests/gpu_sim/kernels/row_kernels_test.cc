@@ -246,5 +246,71 @@ TEST_F(RowKernelsTest, AVectorHasTheSameBitsInEveryBatch) {
   }
 }
 
+// Nor on which kernel multiplies: up to 64 vectors on tensor cores are as each of them alone.
+TEST_F(RowKernelsTest, ManyVectorsHaveTheBitsOfEachAlone) {
+  for (const int bits : {4, 5, 8}) {
+    for (const auto& [rows, columns] : {std::pair(37, 33 * 32), {16, 5 * 32}, {70, 512}}) {
+      const QuantMatrix m = MakeQuantMatrix(bits, rows, columns, 31);
+      std::vector<float> x = RandomFloats(64 * static_cast<size_t>(columns), 32);
+      std::fill(x.begin(), x.begin() + 32, 0.0f);
+      std::fill(x.begin() + 32, x.begin() + 64, -1.0f);  // The largest dot products.
+      const auto quants = Upload(m.quants);
+      const auto high = Upload(m.high);
+      const auto scales = Upload(m.scales);
+      const auto dx = Upload(x);
+      const auto xq = Poisoned<int8_t>(x.size());
+      const auto xs = Poisoned<float>(x.size() / 16);
+      Run("quantize_rows", {8}, {128}, dx.get(), static_cast<long long>(x.size() / 32), xq.get(), xs.get());
+      const auto alone = Poisoned<float>(64 * static_cast<size_t>(rows));
+      for (int b = 0; b < 64; ++b) {
+        Run("quant_gemv_q" + std::to_string(bits) + "_b1", {static_cast<unsigned>((rows + 3) / 4)}, {128}, quants.get(), high.get(), scales.get(), xq.get() + b * columns, xs.get() + b * columns / 16,
+            rows, columns / 32, alone.get() + b * rows, static_cast<long long>(rows));
+      }
+      const std::vector<float> expected = Download(alone);
+      for (const auto& [vectors, count] : {std::pair(16, 9), {16, 16}, {32, 17}, {32, 32}, {64, 33}, {64, 64}, {64, 1}}) {
+        const auto y = Poisoned<float>(64 * static_cast<size_t>(rows));
+        const unsigned rows_each = vectors == 64 ? 16 : 32;
+        Run("quant_gemm_q" + std::to_string(bits) + "_v" + std::to_string(vectors), {(static_cast<unsigned>(rows) + rows_each - 1) / rows_each}, {512},
+            quants.get(), high.get(), scales.get(), xq.get(), xs.get(), rows, columns / 32, count, y.get(), static_cast<long long>(rows));
+        const std::vector<float> got = Download(y);
+        for (int i = 0; i < 64 * rows; ++i) {
+          if (i < count * rows) ASSERT_EQ(got[i], expected[i]) << bits << " bits, " << vectors << " vectors, " << count << ": " << i / rows << " " << i % rows;
+          else ASSERT_TRUE(std::isnan(got[i])) << "written: vector " << i / rows;
+        }
+      }
+    }
+  }
+}
+
+// What 32 vectors read: the weights once, not for every eight of them.
+TEST_F(RowKernelsTest, ManyVectorsReadTheWeightsOnce) {
+  if (!simulated()) GTEST_SKIP() << "needs the simulator";
+  const int rows = 64, columns = 1024, blocks = columns / 32;
+  const QuantMatrix m = MakeQuantMatrix(8, rows, columns, 41);
+  const std::vector<float> x = RandomFloats(32 * columns, 42);
+  const auto quants = Upload(m.quants);
+  const auto scales = Upload(m.scales);
+  const auto dx = Upload(x);
+  const auto xq = Poisoned<int8_t>(x.size());
+  const auto xs = Poisoned<float>(x.size() / 16), y = Poisoned<float>(32 * rows);
+  const uint32_t* const none = nullptr;
+  Run("quantize_rows", {8}, {128}, dx.get(), static_cast<long long>(x.size() / 32), xq.get(), xs.get());
+  TakeFindings();  // And counters from zero.
+  for (int b = 0; b < 32; b += 8) {
+    Run("quant_gemv_q8_b8", {rows / 4}, {128}, quants.get(), none, scales.get(), xq.get() + b * columns, xs.get() + b * columns / 16, rows, blocks,
+        y.get() + b * rows, static_cast<long long>(rows));
+  }
+  const int64_t by_eights = SimCount("sectors");
+  TakeFindings();
+  Run("quant_gemm_q8_v32", {rows / 32}, {512}, quants.get(), none, scales.get(), xq.get(), xs.get(), rows, blocks, 32, y.get(), static_cast<long long>(rows));
+  EXPECT_LT(SimCount("sectors") * 2, by_eights);
+  TakeFindings();
+  for (const int n : {0, 1}) {
+    ASSERT_TRUE(LeaveOut("quant_gemm_q8_v32", "bar.sync", n));
+    Run("quant_gemm_q8_v32", {rows / 32}, {512}, quants.get(), none, scales.get(), xq.get(), xs.get(), rows, blocks, 32, y.get(), static_cast<long long>(rows));
+    EXPECT_NE(TakeFindings(), "") << "barrier " << n;
+  }
+}
+
 }  // namespace
 }  // namespace baton::cuda

@@ -175,6 +175,48 @@ TEST_F(PtxMemoryTest, MatrixMultiply) {
   }
 }
 
+// Fragments of bytes as the PTX manual has them, element by element; products of the extremes, and a sum that wraps.
+TEST_F(PtxMemoryTest, MatrixMultiplyOfBytes) {
+  for (const int depth : {16, 32}) {
+    for (const bool a_signed : {true, false}) {
+      for (const bool b_signed : {true, false}) {
+        const auto a = [](int row, int k) { return static_cast<uint8_t>(row == 3 ? 0x80 : 37 * row + 11 * k + row * k); };
+        const auto b = [](int k, int column) { return static_cast<uint8_t>(column == 5 ? 0x80 : 91 * column + 29 * k); };
+        const auto value = [](uint8_t byte, bool is_signed) { return is_signed ? static_cast<int8_t>(byte) : int{byte}; };
+        uint32_t* const in = Buffer<uint32_t>(32 * 6);
+        int32_t* const out = Buffer<int32_t>(32 * 4);
+        for (int lane = 0; lane < 32; ++lane) {
+          const int group = lane >> 2, in_group = lane & 3;
+          for (int i = 0; i < depth / 2; ++i) {
+            const int row = i < 4 || (i >= 8 && i < 12) ? group : group + 8, k = in_group * 4 + (i & 3) + (i >= 8 ? 16 : 0);
+            in[lane * 6 + i / 4] |= static_cast<uint32_t>(a(row, k)) << 8 * (i & 3);
+          }
+          for (int i = 0; i < depth / 4; ++i) {
+            const int k = in_group * 4 + (i & 3) + (i >= 4 ? 16 : 0);
+            in[lane * 6 + 4 + i / 4] |= static_cast<uint32_t>(b(k, group)) << 8 * (i & 3);
+          }
+        }
+        const std::string types = std::string(a_signed ? ".s8" : ".u8") + (b_signed ? ".s8" : ".u8");
+        const std::string text = KernelText(2, "mul.wide.u32 %d1, %tid, 24; add.s64 %d2, %a0, %d1; mul.wide.u32 %d3, %tid, 16; add.s64 %d4, %a1, %d3;"
+            "ld.global.u32 %r1, [%d2]; ld.global.u32 %r2, [%d2+4]; ld.global.u32 %r3, [%d2+8]; ld.global.u32 %r4, [%d2+12]; ld.global.u32 %r5, [%d2+16]; ld.global.u32 %r6, [%d2+20];"
+            "mov.u32 %r11, 0x7fffffff; mov.u32 %r12, %r11; mov.u32 %r13, %r11; mov.u32 %r14, %r11;\nmma.sync.aligned.m16n8k" + std::to_string(depth) + ".row.col.s32" + types +
+            ".s32 {%r11,%r12,%r13,%r14}, " + (depth == 32 ? "{%r1,%r2,%r3,%r4}, {%r5,%r6}" : "{%r1,%r2}, {%r5}") +
+            ", {%r11,%r12,%r13,%r14};\nst.global.v4.u32 [%d4], {%r11,%r12,%r13,%r14};");
+        const LaunchReport report = RunWarp(text, in, out);
+        EXPECT_TRUE(report.findings.empty()) << report.ToString();
+        for (int lane = 0; lane < 32; ++lane) {
+          for (int i = 0; i < 4; ++i) {
+            const int row = (lane >> 2) + (i < 2 ? 0 : 8), column = (lane & 3) * 2 + (i & 1);
+            int64_t expected = 0x7fffffff;
+            for (int k = 0; k < depth; ++k) expected += value(a(row, k), a_signed) * value(b(k, column), b_signed);
+            EXPECT_EQ(out[lane * 4 + i], static_cast<int32_t>(expected)) << types << " k" << depth << " row " << row << " column " << column;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(PtxMemoryTest, LoadMatrixPlainAndTransposed) {
   uint32_t* const out = Buffer<uint32_t>(32 * 8);
   // Element (r, c) of matrix m is 256 m + 16 r + c; written by 32 threads, a row of 16 bytes each.

@@ -7,7 +7,7 @@
 //   scales  half2 (scale, minimum): w = scale * quant + minimum; 8 bits: minimum 0
 // Activations are 8 bits with a scale per 32 columns (quantize_rows): products are exact in int32, so that a row's result does not
 // depend on how the columns are spread over the lanes, but for the fixed order in which blocks are added.
-#include "common/backend/cuda/kernels/device_math.cuh"
+#include "common/backend/cuda/kernels/quant_block.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -25,8 +25,7 @@ __device__ __forceinline__ void LoadHalf(const uint4* quants, const unsigned* hi
     const unsigned bits = high[block] >> 16 * half;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const unsigned four = bits >> 4 * i & 0xfu;
-      words[i] |= static_cast<int>((four & 1u) << 4 | (four & 2u) << 11 | (four & 4u) << 18 | (four & 8u) << 25);
+      words[i] |= static_cast<int>(FifthBits(bits >> 4 * i));
     }
   }
 }
@@ -38,7 +37,7 @@ __device__ void QuantGemv(const uint4* quants, const unsigned* high, const __hal
   const int row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32, half = lane % 2;
   if (row >= num_rows) return;
   float sums[kBatch] = {};
-  for (int i = lane / 2; i < num_blocks; i += 16) {
+  for (int i = lane / 2; i < num_blocks; i += kLanesOfBlocks) {
     const long long block = static_cast<long long>(row) * num_blocks + i;
     int words[4];
     LoadHalf<kBits>(quants, high, block, half, words);
@@ -52,7 +51,7 @@ __device__ void QuantGemv(const uint4* quants, const unsigned* high, const __hal
       dot = __dp4a(words[2], values.z, dot);
       dot = __dp4a(words[3], values.w, dot);
       const float2 by = x_scales[at];  // Scale, and the sum of the 32 values it stands for.
-      sums[b] += scale.x * by.x * static_cast<float>(dot) + (half == 0 ? scale.y * by.y : 0.0f);
+      sums[b] = __fadd_rn(sums[b], HalfBlockTerm(scale, by, static_cast<float>(dot), half));
     }
   }
 #pragma unroll
