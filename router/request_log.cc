@@ -4,6 +4,7 @@
 #include "common/base/log_record.h"
 #include "common/base/logging.h"
 #include "router/router_metrics.h"
+#include "router/status_details.h"
 
 namespace baton {
 namespace {
@@ -33,6 +34,7 @@ void LogRequest(const RequestOutcome& outcome) {
   if (!outcome.client_id.empty()) record.Add("client_id", outcome.client_id.substr(0, kMaxClientIdBytes));
   if (!outcome.trace_id.empty()) record.Add("trace", outcome.trace_id);
   record.Add("reason", outcome.status.ok() ? outcome.finish_reason : CodeName(outcome.status.code()));
+  record.Add("status", outcome.status.ok() ? 200 : HttpStatus(outcome.status.code()));
   if (outcome.phases != nullptr) {
     record.Add("prompt_tokens", outcome.num_prompt_tokens).Add("completion_tokens", outcome.num_completion_tokens);
     AddTimeline(*outcome.phases, &record);

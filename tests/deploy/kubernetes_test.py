@@ -273,6 +273,9 @@ class ConsistencyTest(unittest.TestCase):
             (trigger,) = scaled["spec"]["triggers"]
             self.assertEqual((set(trigger), trigger["type"]), ({"type", "metricType", "metadata"}, "prometheus"))
             self.assertEqual(set(trigger["metadata"]), {"serverAddress", "query", "threshold"})
+            self.assertEqual({type(value) for value in trigger["metadata"].values()}, {str})  # Numbers are refused.
+            self.assertIn(trigger["metricType"], ("AverageValue", "Value"))
+            self.assertEqual(set(scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]), {"behavior"})  # Kubernetes' own: as in overlays/hpa.
             keda.add(trigger["metadata"]["query"])
         self.assertEqual(signals, keda)
         self.assertEqual(len(signals), 2)

@@ -2,6 +2,7 @@
 // What the logs of a cluster say of its requests: a line each, for people or for programs, and never their text.
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -70,6 +71,7 @@ TEST_P(RequestLogTest, OneLineEachWithTheTimelineAndWithoutText) {
     EXPECT_EQ(line["message"], "request");
     EXPECT_EQ(line["process"], "router");
     EXPECT_EQ(line["reason"], "length");
+    EXPECT_EQ(line["status"], 200);
     EXPECT_EQ(line["client_id"], "served-1");
     EXPECT_EQ(line["completion_tokens"], 4);
     EXPECT_EQ(line["prefill"], "p-1");
@@ -79,13 +81,17 @@ TEST_P(RequestLogTest, OneLineEachWithTheTimelineAndWithoutText) {
     }
     EXPECT_NEAR(sum, line["total_ms"].get<double>(), 0.5);  // Each is rounded to a tenth.
   } else {
-    EXPECT_THAT(served[0], AllOf(HasSubstr(" info    router: request r-"), HasSubstr(" client_id=served-1 reason=length prompt_tokens="),
+    EXPECT_THAT(served[0], AllOf(HasSubstr(" info    router: request r-"), HasSubstr(" client_id=served-1 reason=length status=200 prompt_tokens="),
                                  HasSubstr(" completion_tokens=4 queued_ms="), HasSubstr(" total_ms="), HasSubstr(" decode=d-1 ")));
   }
-  for (const auto& [id, reason] : {std::pair("refused-1", "invalid_argument"), {"refused-2", "not_found"}, {"refused-3", "invalid_argument"}}) {
+  const std::vector<std::tuple<const char*, const char*, int>> others = {
+      {"refused-1", "invalid_argument", 400}, {"refused-2", "not_found", 404}, {"refused-3", "invalid_argument", 400}};
+  for (const auto& [id, reason, status] : others) {
     const std::vector<std::string> refused = LinesOf(id);
     EXPECT_EQ(refused.size(), 1u) << id;
-    EXPECT_THAT(refused[0], HasSubstr(for_programs ? absl::StrCat("\"reason\":\"", reason, "\"") : absl::StrCat(" reason=", reason)));
+    const char* const said = for_programs ? "\"status\":" : " status=";
+    EXPECT_THAT(refused[0], AllOf(HasSubstr(for_programs ? absl::StrCat("\"reason\":\"", reason, "\"") : absl::StrCat(" reason=", reason)),
+                                  HasSubstr(absl::StrCat(said, status))));
   }
   EXPECT_THAT(cluster_->log(), AllOf(Not(HasSubstr("Xanadu")), Not(HasSubstr("Kubla"))));
 }
