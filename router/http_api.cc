@@ -19,8 +19,10 @@
 #include "router/json_fields.h"
 #include "router/openai_messages.h"
 #include "router/openai_request.h"
+#include "router/openai_response.h"
 #include "router/openapi.h"
 #include "router/request_log.h"
+#include "router/responses_request.h"
 #include "router/status_details.h"
 
 namespace baton {
@@ -40,11 +42,16 @@ struct EndpointRow {
 
 constexpr EndpointRow kRoutes[] = {
     {"/v1/completions", "POST", Endpoint::kCompletions}, {"/v1/chat/completions", "POST", Endpoint::kChat},
+    {"/v1/responses", "POST", Endpoint::kResponses},
     {"/tokenize", "POST", Endpoint::kTokenize},          {"/detokenize", "POST", Endpoint::kDetokenize},
     {"/v1/models", "GET", Endpoint::kModels},            {"/health", "GET", Endpoint::kHealth},
     {"/ready", "GET", Endpoint::kReady},                 {"/metrics", "GET", Endpoint::kMetrics},
     {"/version", "GET", Endpoint::kVersion},             {"/openapi.json", "GET", Endpoint::kOpenApi},
 };
+
+bool Generates(Endpoint endpoint) {
+  return endpoint == Endpoint::kCompletions || endpoint == Endpoint::kChat || endpoint == Endpoint::kResponses;
+}
 
 const EndpointRow* FindRoute(const std::string& path) {
   for (const EndpointRow& row : kRoutes) {
@@ -155,13 +162,12 @@ void HttpApi::Work(Endpoint endpoint, HttpRequest request, const std::shared_ptr
                                                        request.Header(kTracestateHeader).value_or("")),
                             .deadline = DeadlineOf(request)};
   auto work = [this, endpoint, request_id, headers, writer](const HttpRequest& taken, const Generation::Origin& origin) {
-    if (endpoint == Endpoint::kCompletions) return Generate(taken, false, request_id, headers, writer, origin);
-    if (endpoint == Endpoint::kChat) return Generate(taken, true, request_id, headers, writer, origin);
+    if (Generates(endpoint)) return Generate(taken, endpoint, request_id, headers, writer, origin);
     const absl::StatusOr<std::string> body = endpoint == Endpoint::kTokenize ? Tokenize(taken.body) : Detokenize(taken.body);
     if (!body.ok()) return SendError(*writer, body.status(), headers);
     writer->Send(200, kJson, *body, headers);
   };
-  const bool generates = endpoint == Endpoint::kCompletions || endpoint == Endpoint::kChat;
+  const bool generates = Generates(endpoint);
   const auto refuse = [&](const absl::Status& status) {
     if (generates) {
       core_->metrics.CountFinished(CodeName(status.code()));
@@ -196,15 +202,16 @@ absl::StatusOr<std::shared_ptr<KeyAccount>> HttpApi::FindKey(const HttpRequest& 
   return core_->FindKey(request.Header("Authorization").value_or(""), KeyRole::kClient);
 }
 
-absl::StatusOr<OpenAiRequest> HttpApi::Parse(const std::string& body, bool chat, const Generation::Origin& origin) {
-  BATON_ASSIGN_OR_RETURN(OpenAiRequest request, ParseOpenAiRequest(body, chat));
+absl::StatusOr<OpenAiRequest> HttpApi::Parse(const std::string& body, Endpoint endpoint, const Generation::Origin& origin) {
+  BATON_ASSIGN_OR_RETURN(OpenAiRequest request,
+                         endpoint == Endpoint::kResponses ? ParseResponsesRequest(body) : ParseOpenAiRequest(body, endpoint == Endpoint::kChat));
   if (origin.key_use != nullptr) BATON_RETURN_IF_ERROR(origin.key_use->Extend(static_cast<int64_t>(request.requests.size()) - 1));
   return request;
 }
 
-void HttpApi::Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
+void HttpApi::Generate(const HttpRequest& request, Endpoint endpoint, const std::string& request_id, const HttpHeaders& headers,
                        const Writer& writer, const Generation::Origin& origin) {
-  absl::StatusOr<OpenAiRequest> parsed = Parse(request.body, chat, origin);
+  absl::StatusOr<OpenAiRequest> parsed = Parse(request.body, endpoint, origin);
   if (!parsed.ok()) {
     if (origin.key_use != nullptr) origin.key_use->EndAll();
     core_->metrics.CountFinished(CodeName(parsed.status().code()));

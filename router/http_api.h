@@ -15,11 +15,11 @@ namespace baton {
 // The OpenAI-compatible API, and what a load balancer asks: which path does what. Thread-safe; never blocks the server's
 // threads (large bodies and templates go to the preparation pool).
 //
-//   POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize
+//   POST /v1/completions, /v1/chat/completions, /v1/responses, /tokenize, /detokenize
 //   GET  /v1/models, /v1/models/NAME, /health, /ready, /metrics, /version, /openapi.json
 class HttpApi {
  public:
-  enum class Endpoint { kCompletions, kChat, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion, kOpenApi };
+  enum class Endpoint { kCompletions, kChat, kResponses, kTokenize, kDetokenize, kModels, kHealth, kReady, kMetrics, kVersion, kOpenApi };
 
   // `core` outlives this and the server.
   explicit HttpApi(RouterCore* core) : core_(core) {}
@@ -31,10 +31,10 @@ class HttpApi {
 
   void Work(Endpoint endpoint, HttpRequest request, const std::shared_ptr<KeyAccount>& key, const std::string& request_id,
             const HttpHeaders& headers, const Writer& writer);
-  void Generate(const HttpRequest& request, bool chat, const std::string& request_id, const HttpHeaders& headers,
+  void Generate(const HttpRequest& request, Endpoint endpoint, const std::string& request_id, const HttpHeaders& headers,
                 const Writer& writer, const Generation::Origin& origin);
   absl::StatusOr<std::shared_ptr<KeyAccount>> FindKey(const HttpRequest& request) const;
-  absl::StatusOr<OpenAiRequest> Parse(const std::string& body, bool chat, const Generation::Origin& origin);
+  absl::StatusOr<OpenAiRequest> Parse(const std::string& body, Endpoint endpoint, const Generation::Origin& origin);
   absl::StatusOr<std::string> Tokenize(const std::string& body);
   absl::StatusOr<std::string> Detokenize(const std::string& body);
   absl::StatusOr<std::string> Models(const std::string& path) const;

@@ -6,10 +6,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "router/openai_response.h"
 #include "router/openai_tools.h"
+#include "router/responses_answer.h"
+#include "router/responses_request.h"
 #include "router/status_details.h"
 
 namespace baton {
+namespace {
+
+std::unique_ptr<HttpAnswer> MakeAnswer(const OpenAiRequest& request, const RouterCore& core, std::string id) {
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  if (!request.responses.is_null()) return std::make_unique<ResponsesAnswer>(request, std::move(id), core.model.name, now);
+  return std::make_unique<OpenAiResponse>(request, core.model.tokenizer.get(), std::move(id), core.model.name, now);
+}
+
+}  // namespace
 
 void SendError(HttpResponseWriter& writer, const absl::Status& status, const HttpHeaders& headers) {
   HttpHeaders all = headers;
@@ -57,10 +69,11 @@ HttpGeneration::HttpGeneration(RouterCore* core, const OpenAiRequest& request, s
     : core_(core),
       stream_(request.stream),
       tools_(request.tools),
+      responses_(!request.responses.is_null()),
+      message_names_(request.message_names),
       headers_(std::move(headers)),
       writer_(std::move(writer)),
-      response_(request, core->model.tokenizer.get(), std::move(request_id), core->model.name,
-                absl::ToUnixSeconds(absl::Now())),
+      answer_(MakeAnswer(request, *core, std::move(request_id))),
       num_open_(request.requests.size()),
       last_write_(Clock::Real()->Now()) {}
 
@@ -101,10 +114,10 @@ void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response
     MutexLock lock(&mutex_);
     if (done_) return;
     if (!stream_) {
-      response_.Add(prompt, response);
+      answer_->Add(prompt, response);
       return;
     }
-    const std::string events = response_.Events(prompt, response);
+    const std::string events = answer_->Events(prompt, response);
     if (events.empty()) return;
     gone = !WriteEvents(events);
   }
@@ -113,7 +126,8 @@ void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response
 }
 
 void HttpGeneration::OnEnd(const absl::Status& ended) {
-  const absl::Status status = NameTool(tools_, ended);
+  const absl::Status named = NameTool(tools_, ended);
+  const absl::Status status = responses_ ? InNamesOfResponses(named, message_names_) : named;
   {
     MutexLock lock(&mutex_);
     if (done_) return;
@@ -124,17 +138,17 @@ void HttpGeneration::OnEnd(const absl::Status& ended) {
     generations_.swap(ending_);
     if (!status.ok()) {
       if (begun_) {
-        writer_->Write(OpenAiResponse::ErrorEvent(status));
+        writer_->Write(answer_->ErrorEvent(status));
         writer_->Finish();
       } else {
         SendError(*writer_, status, headers_);
       }
       cancelled_ = absl::CancelledError("another prompt of the batch failed");
     } else if (stream_) {
-      writer_->Write(response_.LastEvents());
+      writer_->Write(answer_->LastEvents());
       writer_->Finish();
     } else {
-      writer_->Send(200, "application/json", response_.Whole(), headers_);
+      writer_->Send(200, "application/json", answer_->Whole(), headers_);
     }
   }
   // The others of a batch, when this one failed; those that ended take no notice.

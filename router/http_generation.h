@@ -10,8 +10,8 @@
 #include "common/base/mutex.h"
 #include "common/http/http_server.h"
 #include "router/generation.h"
+#include "router/http_answer.h"
 #include "router/openai_request.h"
-#include "router/openai_response.h"
 #include "router/router_core.h"
 
 namespace baton {
@@ -44,10 +44,12 @@ class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
   RouterCore* const core_;
   const bool stream_;
   const ToolUse tools_;
+  const bool responses_;                          // Errors name the fields of /v1/responses.
+  const std::vector<std::string> message_names_;  // Of it.
   const HttpHeaders headers_;
   const std::shared_ptr<HttpResponseWriter> writer_;
   Mutex mutex_;
-  OpenAiResponse response_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<HttpAnswer> answer_ ABSL_PT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Generation>> generations_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Generation>> ending_ ABSL_GUARDED_BY(mutex_);  // Of a batch that failed.
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);

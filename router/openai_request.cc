@@ -234,6 +234,10 @@ absl::Status ReadPrompts(JsonFields& fields, const v1::GenerateRequest& common, 
 
 absl::StatusOr<OpenAiRequest> ParseOpenAiRequest(absl::string_view body, bool chat) {
   BATON_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(body));
+  return ReadOpenAiRequest(json, chat);
+}
+
+absl::StatusOr<OpenAiRequest> ReadOpenAiRequest(const Json& json, bool chat) {
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat("body is ", DescribeJson(json), ", should be an object"));
   JsonFields fields(json);
   OpenAiRequest parsed{.chat = chat};

@@ -8,13 +8,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "baton/v1/generation.pb.h"
+#include "router/json_fields.h"
 #include "router/tool_call_reader.h"
 
 namespace baton {
 
 inline constexpr int kMaxBatchPrompts = 256;
 
-// A body of /v1/completions or /v1/chat/completions, in Baton's own terms.
+// A body of /v1/completions, /v1/chat/completions or /v1/responses, in Baton's own terms.
 struct OpenAiRequest {
   bool chat = false;
   std::vector<v1::GenerateRequest> requests;  // One per prompt of the batch; a chat is one.
@@ -25,6 +26,9 @@ struct OpenAiRequest {
   bool include_usage = false;
   bool return_token_ids = false;
   ToolUse tools;               // Of a chat.
+  // Of /v1/responses: what its answer repeats of the request, and what each message was called there; else null, and empty.
+  Json responses;
+  std::vector<std::string> message_names;
   int num_unknown_fields = 0;  // Ignored.
 };
 
@@ -32,7 +36,8 @@ struct OpenAiRequest {
 //   INVALID_ARGUMENT  malformed JSON, a field of the wrong type or value, or one asking for what is not built
 //                     (best_of, suffix); Param() is the field.
 absl::StatusOr<OpenAiRequest> ParseOpenAiRequest(absl::string_view body, bool chat);
-
+// The same, parsed already.
+absl::StatusOr<OpenAiRequest> ReadOpenAiRequest(const Json& body, bool chat);
 
 }  // namespace baton
 

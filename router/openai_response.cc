@@ -40,6 +40,10 @@ void Append(Json more, Json* logprobs) {
 
 std::string Event(const Json& json) { return absl::StrCat("data: ", DumpJson(json), "\n\n"); }
 
+std::string TokenText(const std::string& bytes) { return ReplaceInvalidUtf8(bytes); }
+
+}  // namespace
+
 Json ErrorJson(const absl::Status& status) {
   Json error;
   error["message"] = std::string(status.message());
@@ -50,9 +54,25 @@ Json ErrorJson(const absl::Status& status) {
   return Json{{"error", std::move(error)}};
 }
 
-}  // namespace
-
 std::string OpenAiErrorBody(const absl::Status& status) { return DumpJson(ErrorJson(status)); }
+
+Json LogprobsOf(const v1::ChoiceDelta& delta) {
+  Json content = Json::array();
+  for (const v1::PositionLogprobs& position : delta.logprobs()) {
+    Json entry{{"token", TokenText(position.token_bytes())},
+               {"logprob", FiniteLogprob(position.logprob())},
+               {"bytes", BytesJson(position.token_bytes())}};
+    Json top = Json::array();
+    for (const v1::TokenLogprob& other : position.top()) {
+      top.push_back(Json{{"token", TokenText(other.token_bytes())},
+                         {"logprob", FiniteLogprob(other.logprob())},
+                         {"bytes", BytesJson(other.token_bytes())}});
+    }
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return content;
+}
 
 Json TimelineJson(const v1::Timeline& t) {
   return Json{{"queued_ms", t.queued_ms()},
@@ -99,7 +119,7 @@ std::string OpenAiResponse::Events(int prompt, const v1::GenerateResponse& respo
   return events;
 }
 
-std::string OpenAiResponse::LastEvents() const {
+std::string OpenAiResponse::LastEvents() {
   std::string events;
   if (include_usage_) {
     Json chunk = Chunk();
@@ -118,7 +138,7 @@ void OpenAiResponse::Add(int prompt, const v1::GenerateResponse& response) {
   for (const v1::ChoiceDelta& delta : response.deltas()) {
     Choice& choice = choices_[prompt * num_choices_ + delta.index()];
     Append(Logprobs(choice, delta, response.prompt_logprobs()), &choice.logprobs);
-    ToolCallReader::Result read = ReadTools(choice, delta);
+    ToolCallReader::Result read = choice.content.Read(delta);
     choice.text += read.content;
     for (ToolCall& call : read.calls) {
       if (tools_.mode == ToolUse::Mode::kNamed && !choice.calls.empty()) {
@@ -132,7 +152,7 @@ void OpenAiResponse::Add(int prompt, const v1::GenerateResponse& response) {
   }
 }
 
-std::string OpenAiResponse::Whole() const {
+std::string OpenAiResponse::Whole() {
   Json body = Chunk();
   body["object"] = chat_ ? "chat.completion" : "text_completion";
   Json choices = Json::array();
@@ -199,9 +219,9 @@ std::string OpenAiResponse::ChatEvents(int index, const v1::ChoiceDelta& delta) 
     events += Event(chunk);
   };
   if (!std::exchange(choice.begun, true)) add(Json{{"role", "assistant"}, {"content", ""}}, Json(), Json(), false);
-  const ToolCallReader::Result read = ReadTools(choice, delta);
+  const ToolCallReader::Result read = choice.content.Read(delta);
   if (!read.content.empty() || delta.logprobs_size() > 0 || return_token_ids_) {
-    add(Json{{"content", read.content}}, delta.logprobs_size() > 0 ? ChatLogprobs(delta) : Json(), Json(), return_token_ids_);
+    add(Json{{"content", read.content}}, delta.logprobs_size() > 0 ? Json{{"content", LogprobsOf(delta)}} : Json(), Json(), return_token_ids_);
   }
   for (const ToolCall& call : read.calls) {
     const size_t number = choice.calls.size();
@@ -218,22 +238,6 @@ std::string OpenAiResponse::ChatEvents(int index, const v1::ChoiceDelta& delta) 
   return events;
 }
 
-ToolCallReader::Result OpenAiResponse::ReadTools(Choice& choice, const v1::ChoiceDelta& delta) const {
-  ToolCallReader::Result result;
-  if (tools_.mode == ToolUse::Mode::kNone) {
-    result.content = delta.text();
-  } else if (tools_.mode == ToolUse::Mode::kNamed) {
-    if (!delta.text().empty() || !choice.begun) result.calls.push_back({tools_.name, delta.text()});
-  } else {
-    result = choice.tools.Push(delta.text());
-    if (delta.finish_reason().empty()) return result;
-    ToolCallReader::Result rest = choice.tools.Finish();
-    result.content += rest.content;
-    std::ranges::move(rest.calls, std::back_inserter(result.calls));
-  }
-  return result;
-}
-
 // As OpenAI's: a call that was asked for by name ends with "stop".
 std::string OpenAiResponse::FinishReason(const Choice& choice, const std::string& reason) const {
   const bool calls = tools_.mode != ToolUse::Mode::kNamed && !choice.calls.empty();
@@ -246,28 +250,10 @@ Json OpenAiResponse::CallJson(int index, size_t number, const ToolCall& call) co
               {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
-Json OpenAiResponse::ChatLogprobs(const v1::ChoiceDelta& delta) const {
-  Json content = Json::array();
-  for (const v1::PositionLogprobs& position : delta.logprobs()) {
-    Json entry{{"token", TokenText(position.token_bytes())},
-               {"logprob", FiniteLogprob(position.logprob())},
-               {"bytes", BytesJson(position.token_bytes())}};
-    Json top = Json::array();
-    for (const v1::TokenLogprob& other : position.top()) {
-      top.push_back(Json{{"token", TokenText(other.token_bytes())},
-                         {"logprob", FiniteLogprob(other.logprob())},
-                         {"bytes", BytesJson(other.token_bytes())}});
-    }
-    entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
-  }
-  return Json{{"content", std::move(content)}};
-}
-
 Json OpenAiResponse::Logprobs(Choice& choice, const v1::ChoiceDelta& delta, const Positions& prompt) const {
   Json logprobs;
   if (!prompt.empty()) Append(CompletionLogprobs(choice, prompt, /*begins=*/true), &logprobs);
-  if (delta.logprobs_size() > 0) Append(chat_ ? ChatLogprobs(delta) : CompletionLogprobs(choice, delta.logprobs(), /*begins=*/false), &logprobs);
+  if (delta.logprobs_size() > 0) Append(chat_ ? Json{{"content", LogprobsOf(delta)}} : CompletionLogprobs(choice, delta.logprobs(), /*begins=*/false), &logprobs);
   return logprobs;
 }
 
@@ -313,7 +299,5 @@ Json OpenAiResponse::Usage() const {
               {"total_tokens", prompt_tokens_ + completion_tokens_},
               {"prompt_tokens_details", Json{{"cached_tokens", cached_tokens_}}}};
 }
-
-std::string OpenAiResponse::TokenText(const std::string& bytes) const { return ReplaceInvalidUtf8(bytes); }
 
 }  // namespace baton

@@ -10,38 +10,35 @@
 #include "baton/v1/generation.pb.h"
 #include "common/text/detokenizer.h"
 #include "common/text/tokenizer.h"
+#include "router/http_answer.h"
 #include "router/json_fields.h"
 #include "router/openai_request.h"
+#include "router/openai_tools.h"
 
 namespace baton {
 
-// Builds the bodies of one HTTP answer: either Add everything and take Whole(), or turn every delta into events. Choices are
-// numbered prompt by prompt. One thread.
-class OpenAiResponse {
+// The answer of /v1/completions or /v1/chat/completions. Choices are numbered prompt by prompt. One thread.
+class OpenAiResponse final : public HttpAnswer {
  public:
   // `tokenizer` outlives this. `id` is without its prefix.
   OpenAiResponse(const OpenAiRequest& request, const Tokenizer* tokenizer, std::string id, std::string model, int64_t created);
 
-  // The server-sent events ("data: ...\n\n" each) for a response of prompt `prompt`; may be empty.
-  std::string Events(int prompt, const v1::GenerateResponse& response);
-  // After the last response: the usage event if it was asked for, and [DONE].
-  std::string LastEvents() const;
-  // An error after the first byte. Nothing follows it.
-  static std::string ErrorEvent(const absl::Status& status);
-
-  // For an answer in one piece.
-  void Add(int prompt, const v1::GenerateResponse& response);
-  std::string Whole() const;
+  std::string Events(int prompt, const v1::GenerateResponse& response) override;
+  // The usage event if it was asked for, and [DONE].
+  std::string LastEvents() override;
+  std::string ErrorEvent(const absl::Status& status) override;
+  void Add(int prompt, const v1::GenerateResponse& response) override;
+  std::string Whole() override;
 
  private:
   struct Choice {
-    Choice(const ToolUse& use, const Tokenizer* tokenizer, bool keep_special) : tools(use), passed(tokenizer, keep_special) {}
+    Choice(const ToolUse& use, const Tokenizer* tokenizer, bool keep_special) : content(use), passed(tokenizer, keep_special) {}
     std::string text;
     std::vector<int32_t> token_ids;
     Json logprobs;  // As in the body; null until there are any.
     std::string finish_reason;
     bool begun = false;    // Its first event (the role) is out.
-    ToolCallReader tools;
+    ContentReader content;
     std::vector<ToolCall> calls;
     // For completions' logprobs: text of the tokens that have been listed, and its whole characters.
     Detokenizer passed;
@@ -53,18 +50,14 @@ class OpenAiResponse {
   // `prompt`: log-probabilities of the prompt, where they come before the delta's.
   std::string TextEvents(int index, const v1::ChoiceDelta& delta, const Positions& prompt);
   std::string ChatEvents(int index, const v1::ChoiceDelta& delta);
-  // Splits what a chat's delta says into content and calls; a delta that finishes the choice brings the rest.
-  ToolCallReader::Result ReadTools(Choice& choice, const v1::ChoiceDelta& delta) const;
   std::string FinishReason(const Choice& choice, const std::string& reason) const;
   Json CallJson(int index, size_t number, const ToolCall& call) const;
-  Json ChatLogprobs(const v1::ChoiceDelta& delta) const;
   // `begins`: the first of `positions` is the prompt's, which has none.
   Json CompletionLogprobs(Choice& choice, const Positions& positions, bool begins) const;
   // Null: there are none.
   Json Logprobs(Choice& choice, const v1::ChoiceDelta& delta, const Positions& prompt) const;
   void NoteUsage(const v1::GenerateResponse& response);
   Json Usage() const;
-  std::string TokenText(const std::string& bytes) const;
 
   const bool chat_, include_usage_, return_token_ids_;
   const int num_choices_;  // Per prompt.
@@ -78,6 +71,10 @@ class OpenAiResponse {
   Json timeline_;
 };
 
+// Of each token of a delta: {"token", "logprob", "bytes", "top_logprobs"}.
+Json LogprobsOf(const v1::ChoiceDelta& delta);
+// {"error": {"message", "type", "param", "code"}}.
+Json ErrorJson(const absl::Status& status);
 // OpenAI's error body, valid UTF-8 whatever the message holds.
 std::string OpenAiErrorBody(const absl::Status& status);
 // Field by field as in the proto.

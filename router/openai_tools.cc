@@ -139,4 +139,20 @@ absl::Status NameTool(const ToolUse& use, const absl::Status& status) {
   return InvalidField(absl::StrCat("tools[", number, "].function.parameters"), absl::StrCat("of ", use.names[number], " ", text));
 }
 
+ToolCallReader::Result ContentReader::Read(const v1::ChoiceDelta& delta) {
+  ToolCallReader::Result result;
+  if (use_.mode == ToolUse::Mode::kNone) {
+    result.content = delta.text();
+  } else if (use_.mode == ToolUse::Mode::kNamed) {
+    if (!std::exchange(begun_, true) || !delta.text().empty()) result.calls.push_back({use_.name, delta.text()});
+  } else {
+    result = calls_.Push(delta.text());
+    if (delta.finish_reason().empty()) return result;
+    ToolCallReader::Result rest = calls_.Finish();
+    result.content += rest.content;
+    std::ranges::move(rest.calls, std::back_inserter(result.calls));
+  }
+  return result;
+}
+
 }  // namespace baton

@@ -21,6 +21,20 @@ absl::Status ReadToolChoice(JsonFields& fields, v1::GenerateRequest* request, To
 // "tools[i].function.parameters", with the tool's name, and the place in it as the client wrote it. Others are unchanged.
 absl::Status NameTool(const ToolUse& use, const absl::Status& status);
 
+// Splits what the deltas of a chat's choice say into content and calls. A named call's arguments come as calls of its name, piece by
+// piece. One thread.
+class ContentReader {
+ public:
+  explicit ContentReader(const ToolUse& use) : use_(use), calls_(use) {}
+  // A delta that finishes the choice brings the rest.
+  ToolCallReader::Result Read(const v1::ChoiceDelta& delta);
+
+ private:
+  ToolUse use_;
+  ToolCallReader calls_;
+  bool begun_ = false;
+};
+
 }  // namespace baton
 
 #endif  // BATON_ROUTER_OPENAI_TOOLS_H_

@@ -93,6 +93,28 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks), whole.choices[0].message.content)
         self.assertEqual(chunks[-1].choices[0].finish_reason, whole.choices[0].finish_reason)
 
+    def test_responses(self):
+        arguments = {"model": "tiny", "input": "Say something.", "instructions": "Be brief.", "max_output_tokens": 8, "temperature": 0}
+        whole = self.client.responses.create(**arguments)
+        self.assertEqual((whole.status, whole.usage.output_tokens), ("incomplete", 8))
+        self.assertEqual(whole.incomplete_details.reason, "max_output_tokens")
+        chat = self.client.chat.completions.create(model="tiny", max_completion_tokens=8, temperature=0, messages=[
+            {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say something."}])
+        self.assertEqual(whole.output_text, chat.choices[0].message.content)
+        events = list(self.client.responses.create(**arguments, stream=True))
+        self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
+        self.assertEqual("".join(event.delta for event in events if event.type == "response.output_text.delta"), whole.output_text)
+        self.assertEqual(events[-1].type, "response.incomplete")
+        # The client puts the answer together, and checks each event; it wants an answer that ends by itself.
+        stop = whole.output_text[-2:]
+        with self.client.responses.stream(**arguments, extra_body={"stop": stop}) as stream:
+            for _ in stream:
+                pass
+            self.assertEqual(stream.get_final_response().output_text, whole.output_text.split(stop)[0])
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.client.responses.create(**arguments, previous_response_id="resp_1")
+        self.assertEqual(raised.exception.param, "previous_response_id")
+
     def test_a_stream_that_is_closed_ends(self):
         with self.client.completions.create(model="tiny", prompt="abc", max_tokens=400, stream=True,
                                             extra_body={"ignore_eos": True}) as stream:
