@@ -155,14 +155,15 @@ TEST_F(RouterErrorsTest, TheDocumentSaysWhatIsServed) {
       methods.insert(method + " " + path);
     }
   }
-  for (const char* served : {"post /v1/completions", "post /v1/chat/completions", "post /tokenize", "post /detokenize", "get /v1/models",
+  for (const char* served : {"post /v1/completions", "post /v1/chat/completions", "post /v1/responses", "post /tokenize", "post /detokenize", "get /v1/models",
                              "get /health", "get /ready", "get /metrics", "get /version", "get /openapi.json"}) {
     EXPECT_EQ(methods.count(served), 1u) << served;
   }
   const uint64_t unknown = router_->core()->metrics.unknown_fields->value();
   for (const auto& [schema, path, needed] :
        {std::tuple("CompletionRequest", "/v1/completions", R"("prompt":"abc")"),
-        {"ChatRequest", "/v1/chat/completions", R"("messages":[{"role":"user","content":"a"}])"}}) {
+        {"ChatRequest", "/v1/chat/completions", R"("messages":[{"role":"user","content":"a"}])"},
+        {"ResponsesRequest", "/v1/responses", R"("input":"abc")"}}) {
     for (const auto& [field, description] : (*document)["components"]["schemas"][schema]["properties"].items()) {
       if (absl::StartsWith(needed, absl::StrCat("\"", field, "\""))) continue;
       const HttpResponse response = Post(path, absl::StrCat("{", needed, ",\"", field, "\":null}"));
