@@ -20,8 +20,7 @@ namespace baton {
 class RpcTls;
 
 // Keeps this worker registered with one router: a stream with the identity first, then a load report per heartbeat, and what has
-// changed in its prefix cache; opened again whenever it breaks, after 100 ms to 1 s with jitter (a restarted router must not be
-// stormed). Owns a thread.
+// changed in its prefix cache; opened again whenever it breaks, when ReconnectPolicy says. Owns a thread.
 class RouterRegistration {
  public:
   using LoadProvider = std::function<internal::WorkerLoad()>;

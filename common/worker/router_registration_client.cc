@@ -12,6 +12,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/event_stream.h"
 #include "common/worker/cache_announcement.h"
+#include "common/worker/reconnect_policy.h"
 #include "common/worker/router_registration.h"
 
 namespace baton {
@@ -20,7 +21,6 @@ namespace {
 using Stream = ClientEventStream<internal::WorkerReport, internal::RouterReply>;
 
 constexpr absl::Duration kDefaultHeartbeat = absl::Milliseconds(500);
-constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
 
 }  // namespace
 
@@ -61,25 +61,23 @@ bool RouterRegistration::registered() const {
 }
 
 void RouterRegistration::Run() {
-  absl::Duration backoff = absl::Milliseconds(100);
-  bool warned = false;
+  ReconnectPolicy policy;
   while (true) {
     const MonotonicTime begun = Clock::Real()->Now();
     RunSession();
     MutexLock lock(&mutex_);
     if (stop_) return;
-    const bool was_registered = session_ != nullptr && session_->welcomed;
-    if (was_registered) {  // It drains or restarts; so may we, a moment later.
+    const bool accepted = session_ != nullptr && session_->welcomed;
+    const absl::Status& status = session_->status;
+    const ReconnectPolicy::Decision decision = policy.OnSessionEnd(accepted, absl::IsUnavailable(status), begun, Clock::Real()->Now(),
+                                                                   static_cast<double>(RandomUint64() % 1000) / 1000.0);
+    if (accepted) {  // It drains or restarts; so may we, a moment later.
       BATON_LOG(INFO) << "router " << address_ << " closed the registration; registering again";
-    } else if (!warned) {
-      BATON_LOG(WARNING) << "router " << address_ << " cannot be reached: " << session_->status.message() << "; trying again";
+    } else if (decision.warn) {
+      BATON_LOG(WARNING) << "router " << address_ << " cannot be reached: " << status.message() << "; trying again";
     }
-    warned = !was_registered;
-    if (Clock::Real()->Now() - begun > absl::Seconds(5)) backoff = absl::Milliseconds(100);
-    const double jitter = 0.5 + static_cast<double>(RandomUint64() % 1000) / 1000.0;
-    const MonotonicTime until = Clock::Real()->Now() + backoff * jitter;
+    const MonotonicTime until = Clock::Real()->Now() + decision.pause;
     while (!stop_ && Clock::Real()->Now() < until) wake_.WaitFor(&mutex_, until - Clock::Real()->Now());
-    backoff = std::min(backoff * 2, kMaxBackoff);
   }
 }
 

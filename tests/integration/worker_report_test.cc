@@ -102,7 +102,9 @@ TEST_P(WorkerReportTest, EachTransferIsCountedOnceByHowItEnded) {
     WriteBadly(d, reserved, faults);
     // Decode counts an attempt that it has heard of. Of one that writes for itself it says nothing when the link breaks, but then
     // the break came after its grant.
-    if (!faults.cut_after_bytes || GetParam() != TransportKind::kShm) EXPECT_EQ(NextFailure(reserved), 1);
+    if (!faults.cut_after_bytes || GetParam() != TransportKind::kShm) {
+      EXPECT_EQ(NextFailure(reserved), 1);
+    }
     internal::DecodeRequest attempt;
     attempt.mutable_attempt()->set_attempt(2);
     reserved.decode->Send(attempt);
