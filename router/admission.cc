@@ -33,7 +33,8 @@ void Admission::Enqueue(RouteRequest request, MonotonicTime now, std::vector<Gra
     grants->push_back({request.ticket, NotReady(request)});
     return;
   }
-  const bool waits = !request.resumed && !queue_.empty() && !MayOvertake(request);
+  // Those that had begun wait for what new ones may not get either, or for their turn to land.
+  const bool waits = !request.resumed && num_new_waiting_ > 0 && !MayOvertake(request);
   if (!waits) {
     absl::StatusOr<Route> route = TryRoute(request);
     if (route.ok() || absl::IsUnavailable(route.status())) {
@@ -241,7 +242,7 @@ absl::StatusOr<Route> Admission::TryRoute(const RouteRequest& request) {
     // Only a request that had begun may end up here without a prefill worker in the group: see Candidates.
     route.reason = "no prefill worker";
   }
-  Take(route.decode, request.num_tokens);
+  TakeDecode(request, &route);
   return route;
 }
 
@@ -326,6 +327,10 @@ bool Admission::HasCredit(const WorkerInfo& worker, const RouteRequest& request)
   const Account account = it == accounts_.end() ? Account() : it->second;
   // A stream that stands still goes before prompts that have not begun: the worker computes it first.
   const bool ahead = request.recovering && worker.is_prefill();
+  if (request.recovering && worker.is_decode() &&
+      account.recovering >= MaxLandingRecoveries(options_.recovery_share, worker.load.credit_slots())) {
+    return false;
+  }
   if (account.refused || account.open_calls >= worker.load.credit_slots() + (ahead ? kRecoverySlots : 0)) return false;
   // An idle worker judges itself whether the request can ever fit; else it would wait here for ever.
   if (ahead || account.open_calls == 0 || worker.load.block_size() == 0) return true;

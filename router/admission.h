@@ -24,7 +24,13 @@ struct AdmissionOptions {
   size_t max_queue = 1024;  // New requests that wait. Requests that ran before (recoveries, retries) always may.
   // How long a request that ran before waits while there is no worker at all for it.
   absl::Duration outage_timeout = absl::Milliseconds(1500);
+  // Of a decode worker's slots, what streams that lost their worker may have at once until they have landed there.
+  double recovery_share = 0.25;
 };
+
+// How many streams that lost their worker may be landing at once at a decode worker that has so many slots for this router: dozens of
+// prompts at once would keep those that stream there waiting. One always may.
+int MaxLandingRecoveries(double share, int slots);
 
 // What a request asks for.
 struct RouteRequest {
@@ -54,6 +60,7 @@ struct Route {
   WorkerRef decode;   // None if prefill_only.
   WorkerRef prefill;  // None: decode prefills locally, unless `probe`.
   bool probe = false;  // Decode is asked for a landing first; if it is not complete, a prefill worker is sought then.
+  bool recovering = false;  // Counts among the recoveries that land at `decode`, until EndRecovery.
   bool sibling = false;  // As `sibling_at` said: the few tokens behind whole blocks are computed there.
   GroupKey group;
   std::string reason;  // For the timeline: "always", "never", "no prefill worker", "sibling", or a PlacementReasonName.
@@ -93,10 +100,15 @@ class Admission {
   // worker that is gone.
   void Release(const WorkerRef& worker, int64_t num_tokens, bool refused, MonotonicTime now, std::vector<Grant>* grants);
 
+  // A stream whose route said `recovering` has landed, or its call has ended; before the call's Release.
+  void EndRecovery(const WorkerRef& decode, MonotonicTime now, std::vector<Grant>* grants);
+
   // Gives up requests whose outage has lasted too long. Call several times per outage_timeout.
   void Tick(MonotonicTime now, std::vector<Grant>* grants);
 
   size_t num_waiting() const { return queue_.size(); }
+  // Streams that lost their worker and wait for another.
+  size_t num_recoveries_waiting() const;
   // Who wait while the first of the new requests waits for a worker of this role.
   size_t num_waiting_for(internal::WorkerRole role) const;
   int open_calls(const WorkerRef& worker) const;
@@ -115,6 +127,7 @@ class Admission {
   enum class Blocked { kNot, kOnPrefill, kOnDecode };
   struct Account {
     int open_calls = 0;
+    int recovering = 0;        // Among them: streams that lost their worker and have not landed here yet.
     int64_t open_tokens = 0;
     int64_t tokens_since_report = 0;  // Of calls opened since the worker last said what is free.
     int64_t local_tokens = 0;  // Of prompts that it was given to compute, until it reports that none waits.
@@ -151,6 +164,7 @@ class Admission {
   bool IsServable(const RouteRequest& request) const;
   void NoteOutages(MonotonicTime now);
   void Take(const WorkerRef& worker, int64_t num_tokens);
+  void TakeDecode(const RouteRequest& request, Route* route);
   absl::Status NotReady(const RouteRequest& request) const;
   absl::Duration ComputeRetryAfter() const;
   // OK, or RESOURCE_EXHAUSTED: at the pace at which those who wait have been granted lately its turn comes after its deadline.

@@ -38,7 +38,7 @@ absl::StatusOr<Route> Admission::TryAdaptive(const RouteRequest& request, const 
       Take(route.prefill, request.num_tokens);
     }
   }
-  Take(route.decode, request.num_tokens);
+  TakeDecode(request, &route);
   if (!route.prefill) accounts_[route.decode].local_tokens += request.num_tokens;
   return route;
 }

@@ -20,6 +20,26 @@ constexpr double kPaceWeight = 0.1;
 
 }  // namespace
 
+int MaxLandingRecoveries(double share, int slots) { return std::max(1, static_cast<int>(share * slots)); }
+
+void Admission::TakeDecode(const RouteRequest& request, Route* route) {
+  Take(route->decode, request.num_tokens);
+  if (!request.recovering) return;
+  route->recovering = true;
+  ++accounts_[route->decode].recovering;
+}
+
+void Admission::EndRecovery(const WorkerRef& decode, MonotonicTime now, std::vector<Grant>* grants) {
+  const auto account = accounts_.find(decode);
+  if (account == accounts_.end() || account->second.recovering == 0) return;
+  --account->second.recovering;
+  Pump(now, grants);
+}
+
+size_t Admission::num_recoveries_waiting() const {
+  return static_cast<size_t>(std::distance(queue_.begin(), queue_.lower_bound(QueueKey(1, std::numeric_limits<int>::min(), 0, 0))));
+}
+
 uint64_t Admission::BeginOfTurn(const RouteRequest& request) const {
   const auto turns = turns_.find(request.priority);
   if (turns == turns_.end()) return 0;

@@ -45,6 +45,17 @@ void Dispatcher::Release(const WorkerRef& worker, int64_t num_tokens, bool refus
   AnswerOthers(std::move(answers));
 }
 
+void Dispatcher::EndRecovery(const WorkerRef& decode) {
+  std::vector<std::pair<Answer, absl::StatusOr<Route>>> answers;
+  {
+    MutexLock lock(&mutex_);
+    std::vector<Grant> grants;
+    admission_.EndRecovery(decode, Clock::Real()->Now(), &grants);
+    answers = Match(std::move(grants));
+  }
+  AnswerOthers(std::move(answers));
+}
+
 void Dispatcher::SetView(std::shared_ptr<const ClusterView> view) {
   std::vector<std::pair<Answer, absl::StatusOr<Route>>> answers;
   {
@@ -70,6 +81,11 @@ void Dispatcher::Tick() {
 size_t Dispatcher::num_waiting() const {
   MutexLock lock(&mutex_);
   return admission_.num_waiting();
+}
+
+size_t Dispatcher::num_recoveries_waiting() const {
+  MutexLock lock(&mutex_);
+  return admission_.num_recoveries_waiting();
 }
 
 size_t Dispatcher::num_waiting_for(internal::WorkerRole role) const {

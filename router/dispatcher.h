@@ -31,10 +31,14 @@ class Dispatcher {
   void Forget(uint64_t ticket);
   void Release(const WorkerRef& worker, int64_t num_tokens, bool refused);
 
+  // See Admission.
+  void EndRecovery(const WorkerRef& decode);
+
   void SetView(std::shared_ptr<const ClusterView> view);
   void Tick();
 
   size_t num_waiting() const;
+  size_t num_recoveries_waiting() const;
   size_t num_waiting_for(internal::WorkerRole role) const;
   int open_calls(const WorkerRef& worker) const;
 

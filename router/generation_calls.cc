@@ -56,6 +56,8 @@ void Generation::Apply(Choice& choice, FlowAction action, MonotonicTime now, Flo
       return;
     case FlowAction::Kind::kRelease:
       return core_->dispatcher.Release(action.worker, action.num_tokens, action.refused);
+    case FlowAction::Kind::kEndRecovery:
+      return core_->dispatcher.EndRecovery(action.worker);
     case FlowAction::Kind::kEmit:
       return Emit(choice, std::move(action), now, actions);
     case FlowAction::Kind::kRecovery:

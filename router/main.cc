@@ -33,6 +33,7 @@ ABSL_FLAG(std::string, status, "", "HOST:PORT of /health, /ready and /metrics; e
 ABSL_FLAG(bool, vllm_metrics, false, "Also export metrics under vLLM's names, for its dashboards and for inference gateways.");
 ABSL_FLAG(absl::Duration, sse_keepalive, absl::Seconds(15), "A stream of events that is silent for so long gets a comment; 0: never.");
 ABSL_FLAG(int, http_threads, 2, "Threads of the HTTP server.");
+ABSL_FLAG(absl::Duration, http_idle_timeout, absl::Seconds(75), "A client's HTTP connection without a request for so long is closed; longer than proxies in front of it keep theirs.");
 ABSL_FLAG(baton::ByteSize, max_request_bytes, baton::ByteSize{64 << 20}, "Largest request of a client, gRPC or HTTP; larger ones are refused.");
 ABSL_FLAG(baton::ByteSize, max_preparing_bytes, baton::ByteSize{0},
           "Of requests together that are read, rendered or tokenised; more are refused. 0: twice --max-request-bytes.");
@@ -50,6 +51,7 @@ ABSL_FLAG(absl::Duration, landing_timeout, absl::Seconds(10), "For a decode work
 ABSL_FLAG(absl::Duration, transfer_timeout, absl::Seconds(120), "For a prompt to be computed and to arrive at the decode worker.");
 ABSL_FLAG(absl::Duration, token_timeout, absl::Seconds(60), "Between two tokens.");
 ABSL_FLAG(absl::Duration, recovery_timeout, absl::Milliseconds(1500), "How long a request that lost its worker waits while there is none.");
+ABSL_FLAG(double, recovery_share, 0.25, "Of a decode worker's slots, the part that streams which lost their worker may have at once until they have landed there, over 0 to 1.");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Milliseconds(500), "Workers silent for two of these are out.");
 ABSL_FLAG(int, prefill_attempts, 2, "Prefill workers tried for one landing before the decode worker computes the prompt.");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(30), "After SIGTERM, for running requests to finish.");
@@ -63,12 +65,12 @@ const baton::ConfigSpec& Spec() {
       .program = "baton_router",
       .summary = "Takes requests, sends prompts to prefill workers and streams from decode workers.",
       .examples = "  baton_router --model SmolLM2-135M-Instruct.Q4_1.gguf --grpc 0.0.0.0:9000 --http 0.0.0.0:8000 --api-keys keys\n",
-      .groups = {{"Addresses", {"grpc", "http", "registry", "api_keys", "insecure", "allowed_origins", "status", "vllm_metrics", "http_threads", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
+      .groups = {{"Addresses", {"grpc", "http", "registry", "api_keys", "insecure", "allowed_origins", "status", "vllm_metrics", "http_threads", "http_idle_timeout", "sse_keepalive", "max_request_bytes", "max_preparing_bytes"}},
                  {"TLS", baton::RouterTlsFlags()},
                  {"Model", {"model", "served_model_name", "template_processes"}},
                  {"Routing", {"disaggregate", "handoff_time", "policy", "max_queue", "queue_timeout"}},
                  {"Trouble",
-                  {"heartbeat", "landing_timeout", "transfer_timeout", "token_timeout", "recovery_timeout", "prefill_attempts",
+                  {"heartbeat", "landing_timeout", "transfer_timeout", "token_timeout", "recovery_timeout", "recovery_share", "prefill_attempts",
                    "grace"}},
                  {"Logging", {"log_format", "log_level"}},
                  {"Tracing", baton::TraceFlags()}}};
@@ -107,7 +109,9 @@ absl::Status CheckExposure(absl::string_view flag, const std::string& address, b
 }
 
 absl::Status CheckValues() {
-  BATON_RETURN_IF_ERROR(baton::CreateRoutePolicy(absl::GetFlag(FLAGS_policy)).status());
+  if (const absl::Status policy = baton::CreateRoutePolicy(absl::GetFlag(FLAGS_policy)).status(); !policy.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--policy: ", policy.message()));
+  }
   BATON_RETURN_IF_ERROR(baton::CheckAddress("--grpc", absl::GetFlag(FLAGS_grpc)));
   const std::string registry = absl::GetFlag(FLAGS_registry);
   for (const auto& [flag, address] : {std::pair("--http", absl::GetFlag(FLAGS_http)), std::pair("--registry", registry),
@@ -130,6 +134,8 @@ absl::Status CheckValues() {
       return absl::InvalidArgumentError(absl::StrCat(flag, " ", absl::FormatDuration(value), " is negative"));
     }
   }
+  const double share = absl::GetFlag(FLAGS_recovery_share);
+  if (!(share > 0 && share <= 1)) return absl::InvalidArgumentError(absl::StrCat("--recovery-share ", share, " is outside (0, 1]"));
   const int processes = absl::GetFlag(FLAGS_template_processes);
   if (processes < 1) return absl::InvalidArgumentError(absl::StrCat("--template-processes ", processes, " is below 1"));
   return absl::OkStatus();
@@ -150,9 +156,12 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   const int http_threads = absl::GetFlag(FLAGS_http_threads);
   if (max_queue < 0) return absl::InvalidArgumentError(absl::StrCat("--max-queue ", max_queue, " is below 0"));
   if (attempts < 1) return absl::InvalidArgumentError(absl::StrCat("--prefill-attempts ", attempts, " is below 1"));
+  if (const absl::Duration idle = absl::GetFlag(FLAGS_http_idle_timeout); idle < absl::Milliseconds(1)) {
+    return absl::InvalidArgumentError(absl::StrCat("--http-idle-timeout ", absl::FormatDuration(idle), " is below 1ms"));
+  }
   if (http_threads < 1) return absl::InvalidArgumentError(absl::StrCat("--http-threads ", http_threads, " is below 1"));
   if (absl::GetFlag(FLAGS_heartbeat) < absl::Milliseconds(10)) {
-    return absl::InvalidArgumentError("--heartbeat is below 10ms");
+    return absl::InvalidArgumentError(absl::StrCat("--heartbeat ", absl::FormatDuration(absl::GetFlag(FLAGS_heartbeat)), " is below 10ms"));
   }
   if (const std::string keys = absl::GetFlag(FLAGS_api_keys); !keys.empty()) {
     BATON_ASSIGN_OR_RETURN(options.core.api_keys, baton::ApiKeys::Load(keys));
@@ -163,6 +172,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.core.policy = absl::GetFlag(FLAGS_policy);
   options.core.admission.max_queue = static_cast<size_t>(max_queue);
   options.core.admission.outage_timeout = absl::GetFlag(FLAGS_recovery_timeout);
+  options.core.admission.recovery_share = absl::GetFlag(FLAGS_recovery_share);
   options.core.flow.placement.handoff_ms = absl::ToDoubleMilliseconds(absl::GetFlag(FLAGS_handoff_time));
   options.core.flow.queue_timeout = absl::GetFlag(FLAGS_queue_timeout);
   options.core.flow.landing_timeout = absl::GetFlag(FLAGS_landing_timeout);
@@ -183,6 +193,7 @@ absl::StatusOr<baton::RouterOptions> OptionsFromFlags() {
   options.http_address = absl::GetFlag(FLAGS_http);
   options.status_address = absl::GetFlag(FLAGS_status);
   options.http_threads = http_threads;
+  options.http_idle_timeout = absl::GetFlag(FLAGS_http_idle_timeout);
   const baton::ByteSize max_request = absl::GetFlag(FLAGS_max_request_bytes), preparing = absl::GetFlag(FLAGS_max_preparing_bytes);
   if (preparing.bytes != 0 && preparing.bytes < max_request.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("--max-preparing-bytes ", preparing.bytes, " is below --max-request-bytes ",

@@ -42,6 +42,7 @@ void RequestFlow::FillRouteRequest(RouteRequest* request) const {
 void RequestFlow::OnRoute(uint64_t ticket, absl::StatusOr<Route> route, MonotonicTime now, FlowActions* actions) {
   if (!acquiring_ || ticket != ticket_) {
     if (!route.ok()) return;
+    if (route->recovering) actions->push_back({.kind = FlowAction::Kind::kEndRecovery, .worker = route->decode});
     for (const WorkerRef& worker : {route->decode, route->prefill}) {
       if (worker) actions->push_back({.kind = FlowAction::Kind::kRelease, .worker = worker, .num_tokens = route->num_tokens});
     }
@@ -157,7 +158,7 @@ void RequestFlow::StartStream(const Route& route, MonotonicTime now, FlowActions
   local_ = !route.prefill && !route.probe;
   prefill_attempts_ = route.prefill ? 1 : 0;
   reserved_prefill_ = route.prefill;
-  decode_calls_[stream_] = {.worker = route.decode, .num_tokens = route.num_tokens};
+  decode_calls_[stream_] = {.worker = route.decode, .num_tokens = route.num_tokens, .recovering = route.recovering};
   summary_.decode_worker = route.decode.id;
   summary_.reason = route.reason;
   actions->push_back({.kind = FlowAction::Kind::kOpenDecode, .stream = stream_, .worker = route.decode, .prefill_locally = local_});
@@ -262,7 +263,14 @@ void RequestFlow::ReturnReservedPrefill(FlowActions* actions) {
   reserved_prefill_ = {};
 }
 
+void RequestFlow::EndRecovery(int stream, FlowActions* actions) {
+  auto it = decode_calls_.find(stream);
+  if (it == decode_calls_.end() || !std::exchange(it->second.recovering, false)) return;
+  actions->push_back({.kind = FlowAction::Kind::kEndRecovery, .worker = it->second.worker});
+}
+
 void RequestFlow::CloseDecode(int stream, bool refused, FlowActions* actions) {
+  EndRecovery(stream, actions);
   auto it = decode_calls_.find(stream);
   if (it == decode_calls_.end()) return;
   actions->push_back({.kind = FlowAction::Kind::kRelease,

@@ -56,6 +56,7 @@ struct FlowAction {
     kAbandonDecode,     // Cut the call: its worker is lost, or does not answer.
     kAbandonPrefill,
     kRelease,           // A credit of `worker`; `refused`: it would not or could not take the call.
+    kEndRecovery,       // A stream whose route said `recovering` has landed at `worker`, or left it before.
     kEmit,              // `tokens` to the client, in order.
     kRecovery,          // For the counters: `detail` is "prefill" or "decode".
     kEnd,               // The request's outcome; the last action that concerns the client.
@@ -145,6 +146,7 @@ class RequestFlow {
   struct DecodeCall {
     WorkerRef worker;
     int64_t num_tokens = 0;  // As taken from the credit.
+    bool recovering = false;  // kEndRecovery is to come.
     MonotonicTime cut_at = absl::InfiniteDuration();
   };
   struct PrefillCall {
@@ -180,6 +182,7 @@ class RequestFlow {
   void Leave(MonotonicTime now, FlowActions* actions);
   void CancelPrefills(int except_attempt, MonotonicTime now, FlowActions* actions);
   void ReturnReservedPrefill(FlowActions* actions);
+  void EndRecovery(int stream, FlowActions* actions);
   void CloseDecode(int stream, bool refused, FlowActions* actions);
   void ClosePrefill(int stream, int attempt, bool refused, FlowActions* actions);
   void CountCached(int cached_tokens);

@@ -188,6 +188,7 @@ void RequestFlow::OnLanding(const internal::LandingEvent& landing, MonotonicTime
 // Any attempt's: an older one may have won the race.
 void RequestFlow::OnLanded(const internal::LandedEvent& landed, MonotonicTime now, FlowActions* actions) {
   if (state_ != State::kLanding && state_ != State::kPrefill && state_ != State::kRetry) return;
+  EndRecovery(stream_, actions);
   ForgetAcquire(actions);
   ReturnReservedPrefill(actions);
   landed_attempt_ = landed.attempt();

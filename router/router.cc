@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
     http_options.address = options.http_address;
     http_options.tls = options.http_tls;
     http_options.threads = options.http_threads;
+    http_options.idle_timeout = options.http_idle_timeout;
     http_options.max_body_bytes = options.core.max_request_bytes;
     BATON_ASSIGN_OR_RETURN(router->http_,
                            HttpServer::Start(http_options, [api = router->api_.get()](HttpRequest request, auto writer) {

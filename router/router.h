@@ -26,6 +26,7 @@ struct RouterOptions {
   std::string http_address = "127.0.0.1:8000";  // Empty: none.
   std::string status_address;                   // Empty: none.
   int http_threads = 2;
+  absl::Duration http_idle_timeout = absl::Seconds(75);  // Of a connection between requests.
   // Of the clients' addresses; null: in the clear. Both have the same files.
   std::shared_ptr<const RpcTls> grpc_tls;
   std::shared_ptr<TlsStore> http_tls, status_tls;

@@ -109,6 +109,8 @@ void RouterCore::ExportGauges() {
     }
     return total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total);
   });
+  add("baton_recoveries_waiting", "Streams that lost their decode worker and wait for another.", {},
+      [this] { return static_cast<double>(dispatcher.num_recoveries_waiting()); });
   add("baton_preparing_bytes", "Of requests that are read, rendered or tokenised, or wait for it.", {},
       [this] { return static_cast<double>(preparation.bytes_reserved()); });
   add("baton_ready", "1 while this process takes work.", {}, [this] { return Ready().ok() ? 1.0 : 0.0; });

@@ -641,6 +641,7 @@ TEST_F(AdmissionTest, ASiblingGoesWhereTheFirstChoiceLanded) {
 }
 
 TEST_F(AdmissionTest, RecoveriesGoBeforeAllAndPastThePrefillSlots) {
+  Make({.recovery_share = 1});
   View({Info(Identity("d-1", internal::DECODE), 6), Info(Identity("p-1", internal::PREFILL))});
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(Ask().route.ok());
   EXPECT_EQ(Ask({.resumed = true}).ticket, 0u);
