@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/generation_service.h"
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/rpc/event_stream.h"
+#include "common/rpc/monotonic_deadline.h"
 #include "common/rpc/trace_metadata.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "router/generation.h"
@@ -89,12 +89,8 @@ std::string Authorization(const grpc::CallbackServerContext& context) {
   return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
-// gRPC has it on the wall's clock, or on none, and ends the call then by itself.
-MonotonicTime DeadlineOf(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteDuration();
-  return Clock::Real()->Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
-}
+// gRPC ends the call then by itself.
+MonotonicTime DeadlineOf(const grpc::CallbackServerContext& context) { return Clock::Real()->Now() + TimeLeft(context.raw_deadline()); }
 
 grpc::ByteBuffer Serialized(const v1::GenerateResponse& response) {
   grpc::ByteBuffer bytes;

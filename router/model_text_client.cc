@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/model_text_client.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "baton/internal/text.grpc.pb.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/monotonic_deadline.h"
 #include "common/rpc/status_conversion.h"
 #include "grpcpp/client_context.h"
 
@@ -14,7 +14,7 @@ namespace baton {
 
 absl::StatusOr<std::vector<TextFile>> ModelTextClient::Read(const std::string& address, absl::Duration timeout) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
+  context.set_deadline(MonotonicDeadline(timeout));
   {
     MutexLock lock(&mutex_);
     if (stopped_) return absl::CancelledError("the router ends");

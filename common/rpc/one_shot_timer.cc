@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/mutex.h"
+#include "common/rpc/monotonic_deadline.h"
 
 namespace baton {
 
@@ -17,7 +18,7 @@ OneShotTimer::OneShotTimer(absl::Duration delay, std::function<void()> on_fired)
     MutexLock lock(&call_->mutex);
     call_->on_fired = std::move(on_fired);
   }
-  alarm_.Set(absl::ToChronoTime(absl::Now() + delay), [call = call_](bool fired) {
+  alarm_.Set(MonotonicDeadline(delay), [call = call_](bool fired) {
     MutexLock lock(&call->mutex);
     if (fired && call->on_fired) call->on_fired();
   });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/server.h"
 
-#include <chrono>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/callback_threads.h"
+#include "common/rpc/monotonic_deadline.h"
 #include "common/rpc/rpc_tls.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -57,7 +57,7 @@ void RpcServer::SetServing(bool serving) {
 
 void RpcServer::Drain(absl::Duration grace) {
   if (server_ == nullptr) return;
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  server_->Shutdown(MonotonicDeadline(grace));
 }
 
 }  // namespace baton

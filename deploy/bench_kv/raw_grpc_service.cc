@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/event_stream.h"
+#include "common/rpc/monotonic_deadline.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
@@ -53,7 +54,7 @@ class RawGrpc final : public RawWay {
       MutexLock lock(&mutex_);
       while (!over_) changed_.WaitFor(&mutex_, kPatience);
     }
-    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+    if (server_ != nullptr) server_->Shutdown(MonotonicDeadline(absl::ZeroDuration()));
   }
 
   absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) override {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/cli/operations_client.h"
 
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "baton/v1/operations.grpc.pb.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/monotonic_deadline.h"
 #include "common/rpc/status_conversion.h"
 #include "grpcpp/client_context.h"
 
@@ -16,7 +16,7 @@ absl::Status SetWorkerRole(const std::string& address, const RouterAccess& acces
   const auto stub = v1::Operations::NewStub(CreateChannel(address, access.tls));
   grpc::ClientContext context;
   if (!access.api_key.empty()) context.AddMetadata("authorization", "Bearer " + access.api_key);
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  context.set_deadline(MonotonicDeadline(timeout));
   v1::SetWorkerRoleRequest request;
   request.set_worker(worker);
   request.set_role(role);

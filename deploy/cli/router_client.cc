@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/cli/router_client.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -10,6 +9,7 @@
 #include "baton/v1/generation.grpc.pb.h"
 #include "common/base/mutex.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/monotonic_deadline.h"
 #include "common/rpc/status_conversion.h"
 #include "grpcpp/client_context.h"
 
@@ -19,7 +19,7 @@ namespace {
 void Prepare(absl::Duration timeout, const std::string& api_key, grpc::ClientContext* context) {
   if (!api_key.empty()) context->AddMetadata("authorization", "Bearer " + api_key);
   if (timeout > absl::Hours(24 * 365)) return;
-  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  context->set_deadline(MonotonicDeadline(timeout));
 }
 
 // What the call ended with, in words that help the person at the terminal.

@@ -99,6 +99,7 @@ class Cluster:
         self._folder, self._model = folder, model
         self._router_flags, self._worker_flags = list(router_flags), list(worker_flags)
         self.processes, self.http, self.grpc = {}, {}, {}
+        self.programs = {}  # Folders of a role's programs, where they are not this build's.
         self._ports = {}
 
     def __enter__(self):
@@ -111,8 +112,9 @@ class Cluster:
             if re.search(r"(ERROR|WARNING): \w+Sanitizer|runtime error:", process.output()):
                 raise AssertionError(f"{name}: {process.output()[-5000:]}")
 
-    def _launch(self, name, program, flags, status):
-        argv = [os.path.join(support.BIN, program), f"--model={self._model}", f"--status={status}", *flags]
+    def _launch(self, name, role, flags, status):
+        program = "baton_router" if role == "router" else f"baton_{role}_worker"
+        argv = [os.path.join(self.programs.get(role, support.BIN), program), f"--model={self._model}", f"--status={status}", *flags]
         self.processes[name] = Process(argv, os.path.join(self._folder, name + ".log"), status)
         return self.processes[name]
 
@@ -122,14 +124,15 @@ class Cluster:
             self._ports[name] = free_ports(3)
         grpc, http_port, status = self._ports[name]
         self.grpc[name], self.http[name] = f"127.0.0.1:{grpc}", f"127.0.0.1:{http_port}"
-        process = self._launch(name, "baton_router", [f"--grpc={self.grpc[name]}", f"--http={self.http[name]}", "--disaggregate=always", *self._router_flags],
+        process = self._launch(name, "router", [f"--grpc={self.grpc[name]}", f"--http={self.http[name]}", "--disaggregate=always", *self._router_flags],
                                f"127.0.0.1:{status}")
         support.eventually(process.alive, f"{name} listens")
         return process
 
-    def start_worker(self, name, role):
-        process = self._launch(name, f"baton_{role}_worker",
-                               [f"--id={name}", f"--router={','.join(self.grpc.values())}", "--threads=1", "--kv-memory=32MiB", *self._worker_flags],
+    def start_worker(self, name, role, router=None, flags=()):
+        """`router`: registers there; None: with every router."""
+        process = self._launch(name, role,
+                               [f"--id={name}", f"--router={router or ','.join(self.grpc.values())}", "--threads=1", "--kv-memory=32MiB", *self._worker_flags, *flags],
                                f"127.0.0.1:{free_ports(1)[0]}")
         support.eventually(process.ready, f"{name} is ready")
         return process
@@ -172,6 +175,11 @@ class Load:
         """Until so many more requests have finished."""
         goal = self.finished + more
         support.eventually(lambda: self.finished >= goal or self.lost, f"{more} more requests")
+
+    def answers(self):
+        """The text of each prompt that was asked."""
+        with self._lock:
+            return dict(self._answers)
 
     def _run(self, client):
         number = 0

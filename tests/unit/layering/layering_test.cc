@@ -281,6 +281,40 @@ TEST(SourceStyle, HeadersHaveTheirGuard) {
   }
 }
 
+// Durations and deadlines are of the monotonic clock (common/base/clock.h): the wall clock may be set while a program runs. Who asks it
+// does so for a date that somebody reads.
+TEST(SourceStyle, TheWallClockDecidesNothing) {
+  const std::vector<std::string> wall = {"absl::Now(",      "system_clock",  "CLOCK_REALTIME", "gettimeofday(", "std::time(", "time(nullptr)",
+                                         "time(NULL)",      "system_timer",  "deadline_timer", "time.time()",   "datetime.now(", "pthread_cond_timedwait(",
+                                         "sem_timedwait(",  "timespec_get(", "utcnow("};
+  const std::map<std::string, std::string> readers = {
+      {"common/base/logging.cc", "the time of a line"},
+      {"common/http/connection_write.cc", "the header Date"},
+      {"common/rpc/monotonic_waits.cc", "what gRPC waits for is taken off it at once"},
+      {"common/tls/tls_files.cc", "whether a certificate is valid"},
+      {"common/trace/tracer.cc", "when the process began, for spans that others read"},
+      {"common/text/renderer/renderer.py", "the date that templates print"},
+      {"deploy/cli/doctor.cc", "the date of a report"},
+      {"router/http_generation.cc", "the member created"},
+      {"router/text_loader.cc", "the member created"},
+  };
+  std::set<std::string> seen;
+  int checked = 0;
+  for (const File& file : Sources()) {
+    if (absl::StartsWith(file.path, "tests/") || !file.EndsWith({".h", ".cc", ".inc", ".cu", ".py"})) continue;
+    ++checked;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      for (const std::string& word : wall) {
+        if (!absl::StrContains(file.lines[i], word)) continue;
+        seen.insert(file.path);
+        EXPECT_TRUE(readers.count(file.path)) << file.path << ":" << i + 1 << ": " << word << " is of the wall clock, which may jump: " << file.lines[i];
+      }
+    }
+  }
+  EXPECT_GT(checked, 100);
+  for (const auto& [path, why] : readers) EXPECT_TRUE(seen.count(path)) << path << " does not ask the wall clock any more (" << why << ")";
+}
+
 // At 400 lines one asks which second job moved in; these are the sizes at which it has.
 TEST(SourceStyle, FilesStaySmall) {
   for (const File& file : Sources()) {
