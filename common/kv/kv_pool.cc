@@ -46,6 +46,7 @@ absl::Status KvPool::AllocateDevice(Backend* backend) {
   }
   device_ = *std::move(memory);
   backend_ = backend;
+  on_device_ = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(layout_.num_layers) * static_cast<size_t>(num_blocks_));
   return absl::OkStatus();
 }
 
@@ -72,16 +73,12 @@ std::span<uint8_t> KvPool::Cell(int layer, int32_t block) const {
   return {host_.get() + CellOffset(layer, block), layout_.block_layer_bytes()};
 }
 
-size_t KvPool::CellOffset(int layer, int32_t block) const {
-  const size_t cell = static_cast<size_t>(layer) * static_cast<size_t>(num_blocks_) + static_cast<size_t>(block);
-  return cell * layout_.block_layer_bytes();
-}
-
 std::vector<MemoryCopy> KvPool::Copies(int layer_begin, int layer_end, std::span<const int32_t> blocks, bool to_host) const {
   std::vector<MemoryCopy> copies;
   for (int layer = layer_begin; layer < layer_end; ++layer) {
     for (const int32_t block : blocks) {
       const std::span<uint8_t> host = Cell(layer, block);
+      if (!to_host && on_device_[CellIndex(layer, block)].exchange(false)) continue;
       uint8_t* const device = device_.get() + CellOffset(layer, block);
       // Neighbours in one copy.
       if (!copies.empty()) {
@@ -103,6 +100,11 @@ void KvPool::ToHost(int layer_begin, int layer_end, std::span<const int32_t> blo
 
 void KvPool::ToDevice(std::span<const int32_t> blocks) const {
   if (device_ != nullptr) backend_->CopyFromHost(Copies(0, layout_.num_layers, blocks, false));
+}
+
+void KvPool::SetOnDevice(int layer, std::span<const int32_t> blocks, bool on_device) const {
+  if (device_ == nullptr) return;
+  for (const int32_t block : blocks) on_device_[CellIndex(layer, block)].store(on_device);
 }
 
 // A cell is, for K, per head head_dim runs of block_size elements, of which a token range is a slice of each; for V, per head one run

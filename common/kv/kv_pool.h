@@ -2,6 +2,7 @@
 #ifndef BATON_COMMON_KV_KV_POOL_H_
 #define BATON_COMMON_KV_KV_POOL_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -53,6 +54,8 @@ class KvPool {
   // the device. Engine thread; complete on return. Nothing to do for a pool of the host.
   void ToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const;
   void ToDevice(std::span<const int32_t> blocks) const;
+  // A transfer has put these cells of a layer on the device (true), so that the next ToDevice leaves them out, or on the host. Any thread.
+  void SetOnDevice(int layer, std::span<const int32_t> blocks, bool on_device) const;
 
   // One (layer, block) cell on the host, block_layer_bytes() long.
   std::span<uint8_t> Cell(int layer, int32_t block) const;
@@ -71,7 +74,10 @@ class KvPool {
   KvPool(const KvLayout& layout, int num_blocks, std::shared_ptr<uint8_t[]> host);
   // Memory of the device, for a backend that has such.
   absl::Status AllocateDevice(Backend* backend);
-  size_t CellOffset(int layer, int32_t block) const;
+  size_t CellIndex(int layer, int32_t block) const {
+    return static_cast<size_t>(layer) * static_cast<size_t>(num_blocks_) + static_cast<size_t>(block);
+  }
+  size_t CellOffset(int layer, int32_t block) const { return CellIndex(layer, block) * layout_.block_layer_bytes(); }
   // The pairs of a cell on the device and on the host.
   std::vector<MemoryCopy> Copies(int layer_begin, int layer_end, std::span<const int32_t> blocks, bool to_host) const;
 
@@ -80,6 +86,7 @@ class KvPool {
   std::shared_ptr<uint8_t[]> host_, device_;  // device_: null for a pool of the host.
   Backend* backend_ = nullptr;                // Of device_.
   int shared_fd_ = -1;
+  std::unique_ptr<std::atomic<bool>[]> on_device_;  // Per cell, with device_: SetOnDevice's.
 };
 
 }  // namespace baton

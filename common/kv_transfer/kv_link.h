@@ -38,6 +38,8 @@ struct OutgoingFrame {
   std::span<const std::span<const uint8_t>> payload;  // Wire form for the receiver's layout, in pieces.
   // The pieces stay as they are until Settle or until the link has sent them; else only during the call.
   bool lasting = false;
+  // Where the link puts the checksum, which the header has not, by the end of the next Flush. Null: the header has it. See sums_cells.
+  std::shared_ptr<uint64_t> checksum;
   const LinkGrant* grant = nullptr;  // Null: none was needed.
 };
 
@@ -65,6 +67,9 @@ class KvLink {
   virtual absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) = 0;
   // False once the connection is known to be broken. Any thread.
   virtual bool alive() const = 0;
+  // Frames of whole cells of the writer's pool, with a one-sided grant, may be handed over without their checksum: it is made where the
+  // pool lies, on the way. After Open.
+  virtual bool sums_cells() const { return false; }
 
   // `token`: what the writer was given for the attempt; none where nobody gave it one.
   virtual absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) = 0;

@@ -98,6 +98,15 @@ absl::Status LandingZone::Accept(const FrameHeader& header) {
   return status;
 }
 
+absl::Status LandingZone::AcceptOnDevice(const FrameHeader& header, uint64_t checksum) {
+  const size_t payload_bytes =
+      static_cast<size_t>(std::max(0, header.token_end - header.token_begin)) * pool_->layout().token_layer_bytes();
+  BATON_RETURN_IF_ERROR(Pin(CheckFrame(header, payload_bytes)));
+  const absl::Status status = options_.verify_frames ? CompareSum(header, checksum) : absl::OkStatus();
+  FinishFrame(header, payload_bytes, status, /*on_device=*/true);
+  return status;
+}
+
 absl::Status LandingZone::Pin(const absl::Status& status) {
   std::optional<Waiting> waiting;
   {
@@ -131,7 +140,10 @@ void LandingZone::Unpin() {
 }
 
 // In one step: whoever finds the last frame's record finds it unpinned as well.
-void LandingZone::FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status) {
+void LandingZone::FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status, bool on_device) {
+  const size_t first = static_cast<size_t>(header.token_begin / pool_->layout().block_size);
+  const size_t end = static_cast<size_t>((header.token_end - 1) / pool_->layout().block_size) + 1;
+  pool_->SetOnDevice(header.layer, blocks().subspan(first, end - first), on_device && status.ok());
   std::optional<Waiting> waiting;
   std::function<void()> unpinned;
   {
@@ -186,7 +198,10 @@ const KvLayout* LandingZone::WireLayout(const FrameHeader& header, size_t payloa
 
 absl::Status LandingZone::CheckSum(const FrameHeader& header, std::span<const std::span<const uint8_t>> payload) const {
   if (!options_.verify_frames) return absl::OkStatus();
-  const uint64_t checksum = FrameChecksum(payload);
+  return CompareSum(header, FrameChecksum(payload));
+}
+
+absl::Status LandingZone::CompareSum(const FrameHeader& header, uint64_t checksum) const {
   if (checksum == header.checksum) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat("KV frame of layer %d, tokens %d to %d: checksum %016x, announced %016x",
                                              header.layer, header.token_begin, header.token_end, checksum, header.checksum));

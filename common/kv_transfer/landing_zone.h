@@ -87,7 +87,7 @@ class LandingZone {
   // `on_unpinned` is called once, on a transport thread, if Close found the zone pinned and the copy has ended.
   LandingZone(const LandingZoneOptions& options, KvPool* pool, const Clock* clock, std::function<void()> on_unpinned);
 
-  // Three ways for a frame to come. All threads; different frames at the same time.
+  // Four ways for a frame to come. All threads; different frames at the same time.
   //   CANCELLED         the zone is closed: drop the frame, nothing was written.
   //   INVALID_ARGUMENT  outside the transfer, badly aligned or of the wrong size; names the bound.
   //   DATA_LOSS         checksum mismatch.
@@ -100,6 +100,8 @@ class LandingZone {
   absl::StatusOr<std::unique_ptr<FrameArrival>> Receive(const FrameHeader& header, size_t payload_bytes);
   // A one-sided writer has put it into the blocks already: checked there.
   absl::Status Accept(const FrameHeader& header);
+  // The same on a device, where `checksum` was made of what lies there.
+  absl::Status AcceptOnDevice(const FrameHeader& header, uint64_t checksum);
 
   // OK when `manifest` matches what is expected and what arrived covers every (layer, token) exactly once. Nothing can be
   // written afterwards, whatever the result: an attempt has one manifest.
@@ -135,6 +137,7 @@ class LandingZone {
   absl::Status CheckFrame(const FrameHeader& header, size_t payload_bytes) const;
   absl::Status CheckCoverage(const std::vector<FrameRecord>& records) const;
   absl::Status CheckSum(const FrameHeader& header, std::span<const std::span<const uint8_t>> payload) const;
+  absl::Status CompareSum(const FrameHeader& header, uint64_t checksum) const;
   // The frame's cells, or the parts of them that it fills: `whole` of them as they lie in the pool, then `partial` tokens of
   // one more (its memory is not in one piece).
   struct Place {
@@ -148,7 +151,7 @@ class LandingZone {
   void Unpin();
   // What is to be called without the lock; may be null.
   std::function<void()> UnpinLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status);
+  void FinishFrame(const FrameHeader& header, size_t payload_bytes, const absl::Status& status, bool on_device = false);
 
   const LandingZoneOptions options_;
   std::optional<KvLayout> wire_;  // Of frames, where that is not the pool's.

@@ -97,6 +97,9 @@ class LinkSender final : public KvSender {
   void SayHelloAgain();
   void OnAnswer(const TransferId& transfer, int attempt, Command command);
 
+  // link_sender_frames.cc.
+  // Whether the link makes the checksums of whole cells.
+  bool LinkSums(const Transfer& transfer) const;
   absl::Status SendPiece(Transfer& transfer, const Piece& piece);
   absl::Status SendFrame(Transfer& transfer, int layer, int token_begin, int token_end);
   absl::Status FinishTransfer(Transfer& transfer, Command& command);

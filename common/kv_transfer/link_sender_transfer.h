@@ -28,6 +28,7 @@ class KvSender::Transfer {
   std::deque<LinkSender::Command> deferred;  // Until the grant is here.
   std::vector<int> pushed_end, sent_end;     // Per layer, in tokens.
   std::vector<FrameRecord> records;
+  std::vector<std::pair<size_t, std::shared_ptr<const uint64_t>>> checksums;  // Of records by index: theirs to come.
   SendStats stats;
 
   std::atomic<bool> ended{false};

@@ -122,6 +122,12 @@ TestReceiver::TestReceiver(const Options& options) : options_(options) {
 
 TestReceiver::~TestReceiver() { Stop(); }
 
+const KvPool& TestReceiver::PoolWith(std::span<const BlockId> blocks) {
+  pool_->ToDevice(blocks);
+  pool_->ToHost(0, options_.layout.num_layers, blocks);
+  return *pool_;
+}
+
 void TestReceiver::Stop() {
   server_.reset();
   if (receivers_ != nullptr) receivers_->Stop();

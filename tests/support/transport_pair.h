@@ -44,6 +44,8 @@ class TestReceiver {
   // In which KV comes.
   KvLayout wire_layout() const;
   KvPool& pool() { return *pool_; }
+  // The same with these blocks in both its forms, as an engine brings what has landed to its device, and then to the host.
+  const KvPool& PoolWith(std::span<const BlockId> blocks);
   LandingDirectory& directory() { return directory_; }
   const Options& options() const { return options_; }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/backend/cuda/kernel_module.h"
 #include "common/backend/cuda/kernels/kernel_images.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
@@ -57,21 +58,15 @@ absl::Status CudaContext::Bind() const { return api_.ToStatus(api_.cuCtxSetCurre
 
 absl::Status CudaContext::LoadKernels() {
   for (const KernelImage& image : KernelImages()) {
-    const char* const code = device_.compute_capability >= 90 ? image.sm_90 : image.sm_80;
-    BATON_RETURN_IF_ERROR(LoadImage(image.name, image.ptx, code));
+    BATON_RETURN_IF_ERROR(LoadImage(image));
   }
   return absl::OkStatus();
 }
 
-absl::Status CudaContext::LoadImage(const char* name, const char* ptx, const char* code) {
-  CUmodule module = nullptr;
-  // A GPU that is newer than the code, and the simulator, take the PTX.
-  const CUresult native = api_.cuModuleLoadData(&module, code);
-  if (native != CUDA_SUCCESS) {
-    BATON_RETURN_IF_ERROR(api_.ToStatus(api_.cuModuleLoadData(&module, ptx), absl::StrCat("kernels of ", name)));
-  }
+absl::Status CudaContext::LoadImage(const KernelImage& image) {
+  BATON_ASSIGN_OR_RETURN(CUmodule module, LoadKernelModule(api_, image, device_.compute_capability));
   modules_.push_back(module);
-  for (const std::string& entry : EntriesOf(ptx)) {
+  for (const std::string& entry : EntriesOf(image.ptx)) {
     CUfunction function = nullptr;
     BATON_RETURN_IF_ERROR(api_.ToStatus(api_.cuModuleGetFunction(&function, module, entry.c_str()), absl::StrCat("kernel ", entry)));
     kernels_[entry] = function;

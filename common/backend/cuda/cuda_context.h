@@ -22,6 +22,8 @@
 
 namespace baton::cuda {
 
+struct KernelImage;
+
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
@@ -90,7 +92,7 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   CudaContext() = default;
   absl::Status Start(const std::string& driver, int ordinal);
   absl::Status LoadKernels();
-  absl::Status LoadImage(const char* name, const char* ptx, const char* code);
+  absl::Status LoadImage(const KernelImage& image);
   void LaunchKernel(const char* name, Dim3 grid, unsigned threads, void** arguments);
   // Makes the context the calling thread's.
   absl::Status Bind() const;

@@ -70,6 +70,12 @@ absl::Status CopyStream::ToHost(uint8_t* to, CUdeviceptr from, size_t bytes) {
   return Check(runtime_->cuda().cuMemcpyDtoHAsync(to, from, bytes, stream_), "cuMemcpyDtoHAsync");
 }
 
+absl::Status CopyStream::Sum(cuda::DeviceChecksums& checksums) {
+  BATON_RETURN_IF_ERROR(runtime_->Bind());
+  const absl::Status launched = checksums.Launch(stream_);
+  return launched.ok() ? launched : absl::UnavailableError(launched.message());
+}
+
 absl::Status CopyStream::Mark() {
   BATON_CHECK(marks_ - reached_ < events_.size()) << marks_ << " marks, " << reached_ << " reached";
   const cuda::CudaApi& cuda = runtime_->cuda();

@@ -18,7 +18,7 @@
 
 namespace baton {
 
-// Copies of device memory on a stream of their own, in order. Nothing waits for them but WaitFor: marks between them tell how far they
+// Copies of device memory, and their checksums, on a stream of their own, in order. Nothing waits for them but WaitFor: marks between them tell how far they
 // have come. One thread.
 class CopyStream {
  public:
@@ -38,6 +38,9 @@ class CopyStream {
   absl::Status Within(CUdeviceptr to, CUdeviceptr from, size_t bytes);
   absl::Status ToDevice(CUdeviceptr to, const uint8_t* from, size_t bytes);
   absl::Status ToHost(uint8_t* to, CUdeviceptr from, size_t bytes);
+
+  // Orders the checksums of a batch, which are there with the next mark.
+  absl::Status Sum(cuda::DeviceChecksums& checksums);
 
   // Behind everything ordered so far.
   absl::Status Mark();

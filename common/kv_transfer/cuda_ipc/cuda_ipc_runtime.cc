@@ -36,13 +36,14 @@ absl::StatusOr<std::shared_ptr<CudaIpcRuntime>> CudaIpcRuntime::Open(const CudaI
 
 // Whether memory can be exported here, which not every GPU and container allows, is told by doing it.
 absl::Status CudaIpcRuntime::Start() {
-  BATON_RETURN_IF_ERROR(cuda::FindCudaDevice(options_.cuda_driver, options_.ordinal).status());
+  BATON_ASSIGN_OR_RETURN(const cuda::CudaDevice device, cuda::FindCudaDevice(options_.cuda_driver, options_.ordinal));
   BATON_ASSIGN_OR_RETURN(cuda_, cuda::CudaApi::Load(options_.cuda_driver));
   BATON_ASSIGN_OR_RETURN(ipc_, cuda::CudaIpcApi::Load(options_.cuda_driver));
   BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuDeviceGet(&device_, options_.ordinal), "cuDeviceGet"));
   // The one that the backend computes in.
   BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain"));
   BATON_RETURN_IF_ERROR(Bind());
+  BATON_ASSIGN_OR_RETURN(checksum_kernel_, cuda::ChecksumKernel::Load(cuda_, device.compute_capability));
   CUdeviceptr trial = 0;
   BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuMemAlloc(&trial, 4096), "cuMemAlloc"));
   CUipcMemHandle handle = {};
@@ -53,7 +54,13 @@ absl::Status CudaIpcRuntime::Start() {
 }
 
 CudaIpcRuntime::~CudaIpcRuntime() {
-  if (context_ != nullptr) cuda_.cuDevicePrimaryCtxRelease(device_);
+  if (context_ == nullptr) return;
+  if (Bind().ok()) {
+    MutexLock lock(&mutex_);
+    unused_checksums_.clear();
+    checksum_kernel_.reset();
+  }
+  cuda_.cuDevicePrimaryCtxRelease(device_);
 }
 
 absl::Status CudaIpcRuntime::Bind() const { return cuda_.ToStatus(cuda_.cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
@@ -90,14 +97,44 @@ void CudaIpcRuntime::Close(const PeerMemory& memory) const {
   if (!closed.ok()) BATON_LOG(WARNING) << closed.message();
 }
 
+absl::StatusOr<std::unique_ptr<cuda::DeviceChecksums>> CudaIpcRuntime::TakeChecksums() {
+  {
+    MutexLock lock(&mutex_);
+    if (!unused_checksums_.empty()) {
+      auto taken = std::move(unused_checksums_.back());
+      unused_checksums_.pop_back();
+      return taken;
+    }
+  }
+  BATON_RETURN_IF_ERROR(Bind());
+  auto made = cuda::DeviceChecksums::Create(checksum_kernel_.get());
+  if (!made.ok()) return absl::UnavailableError(made.status().message());
+  return made;
+}
+
+void CudaIpcRuntime::GiveBack(std::unique_ptr<cuda::DeviceChecksums> checksums) {
+  if (checksums == nullptr) return;
+  checksums->Clear();
+  MutexLock lock(&mutex_);
+  unused_checksums_.push_back(std::move(checksums));  // No more than were at work at once: a few per link.
+}
+
 void CudaIpcRuntime::LeaveBehind(std::function<bool()> try_end) {
   MutexLock lock(&mutex_);
   left_behind_.push_back(std::move(try_end));
 }
 
 bool CudaIpcRuntime::AllEnded() {
+  std::vector<std::function<bool()>> ended;  // What they hold comes back here when they go: without the lock.
   MutexLock lock(&mutex_);
-  std::erase_if(left_behind_, [](const std::function<bool()>& try_end) { return try_end(); });
+  for (auto it = left_behind_.begin(); it != left_behind_.end();) {
+    if (!(*it)()) {
+      ++it;
+      continue;
+    }
+    ended.push_back(std::move(*it));
+    it = left_behind_.erase(it);
+  }
   return left_behind_.empty();
 }
 

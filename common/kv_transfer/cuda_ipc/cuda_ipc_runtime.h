@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/backend/cuda/cuda_api.h"
 #include "common/backend/cuda/cuda_ipc_api.h"
+#include "common/backend/cuda/device_checksums.h"
 #include "common/base/mutex.h"
 #include "common/kv/kv_pool.h"
 #include "common/kv_transfer/cuda_ipc/cuda_ipc_transport.h"
@@ -50,6 +51,11 @@ class CudaIpcRuntime {
   absl::StatusOr<PeerMemory> Import(absl::string_view exported, size_t bytes) const;
   void Close(const PeerMemory& memory) const;
 
+  // For one batch of checksums after another, and back when nothing of it is under way: to free it would be to wait for all that the GPU does.
+  //   UNAVAILABLE  what the driver says.
+  absl::StatusOr<std::unique_ptr<cuda::DeviceChecksums>> TakeChecksums();
+  void GiveBack(std::unique_ptr<cuda::DeviceChecksums> checksums);
+
   // What was given up and may still be at work: `try_end` says whether it has ended.
   void LeaveBehind(std::function<bool()> try_end);
   // Whether everything left behind has ended.
@@ -64,7 +70,9 @@ class CudaIpcRuntime {
   cuda::CudaIpcApi ipc_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+  std::unique_ptr<cuda::ChecksumKernel> checksum_kernel_;
   Mutex mutex_;
+  std::vector<std::unique_ptr<cuda::DeviceChecksums>> unused_checksums_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<bool()>> left_behind_ ABSL_GUARDED_BY(mutex_);
 };
 

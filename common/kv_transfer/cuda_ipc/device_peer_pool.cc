@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
+#include "common/kv_transfer/checksum.h"
 #include "common/kv_transfer/cuda_ipc/copy_stream.h"
 
 namespace baton {
@@ -21,14 +24,16 @@ constexpr size_t kStagingBytes = 1 << 20;  // Of a batch, at least.
 struct Resources {
   ~Resources() {
     stream.reset();
+    for (auto& sums : checksums) runtime->GiveBack(std::move(sums));
     runtime->Close(memory);
   }
   std::shared_ptr<CudaIpcRuntime> runtime;
   PeerMemory memory;
   std::unique_ptr<CopyStream> stream;
+  std::unique_ptr<cuda::DeviceChecksums> checksums[kBatches];  // Null before they are needed.
 };
 
-// Copies go in batches, each with a mark at its end and page-locked memory of its own.
+// Copies go in batches, each with a mark at its end, page-locked memory and checksums of its own.
 class DevicePeerPool final : public PeerPool {
  public:
   DevicePeerPool(std::unique_ptr<Resources> resources, const KvLayout& layout, int num_blocks, const KvPool* source, absl::Duration stall_timeout,
@@ -42,6 +47,7 @@ class DevicePeerPool final : public PeerPool {
   ~DevicePeerPool() override;
 
   absl::Status Place(const OutgoingFrame& frame, const Interrupted& interrupted) override;
+  bool sums_cells() const override { return source_ != nullptr; }
   absl::StatusOr<size_t> Arrived() override;
   absl::Status Finish(const Interrupted& interrupted) override;
   bool Settle() override;
@@ -50,6 +56,7 @@ class DevicePeerPool final : public PeerPool {
   struct Batch {
     uint64_t mark = 0;  // Reached with its end.
     size_t frames = 0;  // That ended in it.
+    std::vector<std::shared_ptr<uint64_t>> checksums;  // Where its checksums go.
   };
   struct Run {  // Of cells that lie one behind the other at both ends.
     CUdeviceptr to = 0, from_device = 0;  // 0: from_host.
@@ -60,10 +67,16 @@ class DevicePeerPool final : public PeerPool {
   absl::Status PlaceCell(CUdeviceptr to, std::span<const uint8_t> bytes, bool lasting, const Interrupted& interrupted);
   // Page-locked memory of the batch for one cell; perhaps of the next batch.
   absl::StatusOr<uint8_t*> Stage(const Interrupted& interrupted);
+  // Orders the checksum of a frame whose cells are sources_, or makes it.
+  absl::Status Sum(const OutgoingFrame& frame, const Interrupted& interrupted);
+  // With the next batch's checksums there, if they are not yet.
+  absl::StatusOr<cuda::DeviceChecksums*> BatchChecksums();
   absl::Status Add(const Run& cell);
   absl::Status IssueRun();
   absl::Status BeginBatch(const Interrupted& interrupted);
   absl::Status EndBatch();
+  // Takes note of the batches that have ended.
+  absl::Status Collect();
 
   const KvLayout layout_;
   const int num_blocks_;
@@ -77,7 +90,10 @@ class DevicePeerPool final : public PeerPool {
   bool begun_ = false;               // A batch.
   size_t staged_bytes_ = 0, num_frames_ = 0;  // Of it.
   Run run_;  // Not yet issued.
+  std::vector<CUdeviceptr> sources_;  // Of the frame: its cells on this device.
+  std::vector<std::shared_ptr<uint64_t>> wanted_;  // Of the batch: where its checksums go.
   std::deque<Batch> batches_;
+  size_t num_arrived_ = 0;  // Of batches that have ended; nobody has asked for them.
   bool given_up_ = false;  // Settle has waited in vain.
 };
 
@@ -87,12 +103,43 @@ absl::Status DevicePeerPool::Place(const OutgoingFrame& frame, const Interrupted
   BATON_RETURN_IF_ERROR(BeginBatch(interrupted));
   const CUdeviceptr base = resources_->memory.address;
   const size_t layer = static_cast<size_t>(frame.header.layer);
+  sources_.clear();
   BATON_RETURN_IF_ERROR(ForEachCell(frame, layout_, num_blocks_, [&](BlockId block, std::span<const uint8_t> bytes, bool copied) {
     const size_t index = layer * static_cast<size_t>(num_blocks_) + static_cast<size_t>(block);
     return PlaceCell(base + index * layout_.block_layer_bytes(), bytes, frame.lasting && !copied, interrupted);
   }));
   BATON_RETURN_IF_ERROR(IssueRun());
+  if (frame.checksum != nullptr) BATON_RETURN_IF_ERROR(Sum(frame, interrupted));
   ++num_frames_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<cuda::DeviceChecksums*> DevicePeerPool::BatchChecksums() {
+  auto& checksums = resources_->checksums[stream().marks() % kBatches];
+  if (checksums == nullptr) {
+    BATON_ASSIGN_OR_RETURN(checksums, resources_->runtime->TakeChecksums());
+  }
+  if (wanted_.empty()) checksums->Clear();
+  return checksums.get();
+}
+
+absl::Status DevicePeerPool::Sum(const OutgoingFrame& frame, const Interrupted& interrupted) {
+  size_t bytes = 0;
+  for (const auto& piece : frame.payload) bytes += piece.size();
+  const size_t cell_bytes = layout_.block_layer_bytes();
+  BATON_ASSIGN_OR_RETURN(cuda::DeviceChecksums* checksums, BatchChecksums());
+  bool added = sources_.size() * cell_bytes == bytes && checksums->Add(sources_, cell_bytes, bytes);
+  if (!added && !wanted_.empty() && sources_.size() * cell_bytes == bytes) {
+    BATON_RETURN_IF_ERROR(EndBatch());
+    BATON_RETURN_IF_ERROR(BeginBatch(interrupted));
+    BATON_ASSIGN_OR_RETURN(checksums, BatchChecksums());
+    added = checksums->Add(sources_, cell_bytes, bytes);
+  }
+  if (added) {
+    wanted_.push_back(frame.checksum);
+  } else {
+    *frame.checksum = FrameChecksum(frame.payload);  // Few bytes, or very many.
+  }
   return absl::OkStatus();
 }
 
@@ -100,7 +147,10 @@ absl::Status DevicePeerPool::PlaceCell(CUdeviceptr to, std::span<const uint8_t> 
   const size_t cell_bytes = layout_.block_layer_bytes();
   if (bytes.size() == cell_bytes) {
     const size_t offset = reinterpret_cast<uintptr_t>(bytes.data()) - reinterpret_cast<uintptr_t>(source_);
-    if (source_ != nullptr && offset <= source_bytes_ - cell_bytes) return Add({.to = to, .from_device = source_device_ + offset, .bytes = cell_bytes});
+    if (source_ != nullptr && offset <= source_bytes_ - cell_bytes) {
+      sources_.push_back(source_device_ + offset);
+      return Add({.to = to, .from_device = source_device_ + offset, .bytes = cell_bytes});
+    }
     if (lasting) return Add({.to = to, .from_host = bytes.data(), .bytes = cell_bytes});
   }
   BATON_ASSIGN_OR_RETURN(uint8_t* const staging, Stage(interrupted));
@@ -156,6 +206,7 @@ absl::Status DevicePeerPool::BeginBatch(const Interrupted& interrupted) {
   // The one that had this one's memory before has ended.
   const uint64_t number = stream().marks();
   if (number >= kBatches) BATON_RETURN_IF_ERROR(stream().WaitFor(number - kBatches + 1, stall_timeout_, interrupted));
+  BATON_RETURN_IF_ERROR(Collect());
   begun_ = true;
   return absl::OkStatus();
 }
@@ -163,8 +214,9 @@ absl::Status DevicePeerPool::BeginBatch(const Interrupted& interrupted) {
 absl::Status DevicePeerPool::EndBatch() {
   if (!begun_) return absl::OkStatus();
   BATON_RETURN_IF_ERROR(IssueRun());
+  if (!wanted_.empty()) BATON_RETURN_IF_ERROR(stream().Sum(*resources_->checksums[stream().marks() % kBatches]));
   BATON_RETURN_IF_ERROR(stream().Mark());
-  batches_.push_back({stream().marks(), std::exchange(num_frames_, 0)});
+  batches_.push_back({stream().marks(), std::exchange(num_frames_, 0), std::exchange(wanted_, {})});
   begun_ = false;
   staged_bytes_ = 0;
   return absl::OkStatus();
@@ -172,10 +224,18 @@ absl::Status DevicePeerPool::EndBatch() {
 
 absl::StatusOr<size_t> DevicePeerPool::Arrived() {
   BATON_RETURN_IF_ERROR(EndBatch());
+  BATON_RETURN_IF_ERROR(Collect());
+  return std::exchange(num_arrived_, 0);
+}
+
+absl::Status DevicePeerPool::Collect() {
   BATON_ASSIGN_OR_RETURN(const uint64_t reached, stream().Reached());
-  size_t frames = 0;
-  for (; !batches_.empty() && batches_.front().mark <= reached; batches_.pop_front()) frames += batches_.front().frames;
-  return frames;
+  for (; !batches_.empty() && batches_.front().mark <= reached; batches_.pop_front()) {
+    const Batch& batch = batches_.front();
+    num_arrived_ += batch.frames;
+    for (size_t i = 0; i < batch.checksums.size(); ++i) *batch.checksums[i] = resources_->checksums[(batch.mark - 1) % kBatches]->results()[i];
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DevicePeerPool::Finish(const Interrupted& interrupted) {

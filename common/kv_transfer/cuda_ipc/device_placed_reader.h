@@ -11,7 +11,8 @@
 
 namespace baton {
 
-// Of `pool`, which lies on the device and outlives the reader: through page-locked memory, which is as large as the largest frame so far.
+// Of `pool`, which lies on the device and outlives the reader. Frames of whole cells are summed up there; of the others (the last cell of a
+// prompt, less than DeviceChecksums::kLeastBytes) the bytes come to page-locked memory, which is as large as the largest of them so far.
 absl::StatusOr<std::unique_ptr<PlacedReader>> OpenDevicePlacedReader(std::shared_ptr<CudaIpcRuntime> runtime, absl::Duration stall_timeout,
                                                                      const KvPool* pool);
 

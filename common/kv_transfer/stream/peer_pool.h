@@ -24,6 +24,8 @@ class PeerPool {
   // Settle or until the frame has arrived; all else is not read after the call.
   //   INTERNAL  the grant has no such blocks. Others  the pool cannot be written to any more.
   virtual absl::Status Place(const OutgoingFrame& frame, const Interrupted& interrupted) = 0;
+  // Whether Place makes the checksum of a frame that comes without: of whole cells of the writer's pool. It is there when Arrived says so.
+  virtual bool sums_cells() const { return false; }
   // How many more frames lie there, in the order placed, than the calls before have told. Does not wait.
   virtual absl::StatusOr<size_t> Arrived() = 0;
   // Until all do.

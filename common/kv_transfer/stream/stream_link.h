@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -44,6 +45,7 @@ class StreamLink final : public KvLink {
   TransportKind kind() const override { return options_.kind; }
   absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override;
   bool alive() const override { return open_.load() && !broken_.load(); }
+  bool sums_cells() const override { return peer_pool_ != nullptr && peer_pool_->sums_cells(); }
   absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) override;
   absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
   absl::Status Flush(const Interrupted& interrupted) override;
@@ -93,7 +95,8 @@ class StreamLink final : public KvLink {
   std::vector<std::unique_ptr<Connection>> connections_;
   std::unique_ptr<PeerPool> peer_pool_;  // With open_pool, after Open, where the receiver shares it.
   size_t next_connection_ = 0;
-  std::deque<MessageHeader> placed_;  // Of frames that the receiver has not been told of.
+  // Frames that the receiver has not been told of, and where their checksum is, if not in the header.
+  std::deque<std::pair<MessageHeader, std::shared_ptr<const uint64_t>>> placed_;
   size_t placed_bytes_ = 0;  // Since the last flush.
   std::unique_ptr<PayloadWriter> payloads_;  // Null before the first frame.
   std::vector<BatchedFrame> batch_;          // In it, and not announced.

@@ -20,7 +20,8 @@ absl::Status StreamLink::PlaceFrame(const OutgoingFrame& frame, size_t bytes, co
   const absl::Status placed = peer_pool_->Place(frame, WhileAlive(interrupted));
   if (absl::IsInternal(placed)) return placed;  // A frame that is not the grant's: the link is none the worse for it.
   BATON_RETURN_IF_ERROR(OfPayloads(placed, interrupted));
-  placed_.push_back({.type = MessageType::kPlacedFrame, .transfer = frame.transfer, .attempt = frame.attempt, .frame = frame.header});
+  const MessageHeader said = {.type = MessageType::kPlacedFrame, .transfer = frame.transfer, .attempt = frame.attempt, .frame = frame.header};
+  placed_.emplace_back(said, frame.checksum);
   placed_bytes_ += bytes;
   if (placed_bytes_ < kPlacedBytes) return absl::OkStatus();
   placed_bytes_ = 0;
@@ -34,7 +35,9 @@ absl::Status StreamLink::AnnouncePlaced(bool all, const Interrupted& interrupted
   const absl::StatusOr<size_t> arrived = peer_pool_->Arrived();
   BATON_RETURN_IF_ERROR(OfPayloads(arrived.status(), interrupted));
   for (size_t i = 0; i < *arrived; ++i) {
-    connections_[0]->out.Append(EncodeHeader(placed_.front()));
+    auto& [header, checksum] = placed_.front();
+    if (checksum != nullptr) header.frame.checksum = *checksum;
+    connections_[0]->out.Append(EncodeHeader(header));
     placed_.pop_front();
   }
   return absl::OkStatus();

@@ -28,6 +28,7 @@ absl::Status StreamSession::ReadMessages() {
   while (true) {
     uint8_t head[kHeaderBytes];
     // The one place where the end of the stream is no error.
+    if (ahead_end_ - ahead_begin_ < kHeaderBytes) BATON_RETURN_IF_ERROR(AcceptPlaced());  // The next one may be long in coming.
     if (ahead_begin_ == ahead_end_) {
       const iovec vector = {.iov_base = ahead_.data(), .iov_len = ahead_.size()};
       const auto bytes = ReadSome(std::span(&vector, 1));
@@ -47,6 +48,7 @@ absl::Status StreamSession::Handle(const MessageHeader& header) {
   if (!greeted_ && header.type != MessageType::kHello) {
     return absl::InvalidArgumentError("KV link: the first message must be Hello");
   }
+  if (header.type != MessageType::kPlacedFrame) BATON_RETURN_IF_ERROR(AcceptPlaced());
   if (header.type == MessageType::kFrame) return OnFrame(header);
   body_.resize(header.body_bytes);
   BATON_RETURN_IF_ERROR(Read(body_));
@@ -103,8 +105,20 @@ absl::Status StreamSession::OnPlacedFrame(const MessageHeader& header) {
   if (placed_ == nullptr) {
     BATON_ASSIGN_OR_RETURN(placed_, options_.open_placed());
   }
-  BATON_ASSIGN_OR_RETURN(const auto payload, placed_->Read(*zone, header.frame, [this] { return source_->Interrupted(); }));
-  core_->OnFrameResult(peer_, header.transfer, zone->Write(header.frame, payload));
+  unchecked_.push_back({{zone, header.frame}, header.transfer});
+  return unchecked_.size() < PlacedReader::kMaxFrames ? absl::OkStatus() : AcceptPlaced();
+}
+
+absl::Status StreamSession::AcceptPlaced() {
+  if (unchecked_.empty()) return absl::OkStatus();
+  const auto unchecked = std::exchange(unchecked_, {});
+  std::vector<PlacedFrame> frames;
+  for (const auto& [frame, transfer] : unchecked) frames.push_back(frame);
+  BATON_ASSIGN_OR_RETURN(const auto checksums, placed_->Checksums(frames, [this] { return source_->Interrupted(); }));
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const uint64_t checksum = checksums[i].value_or(~frames[i].header.checksum);
+    core_->OnFrameResult(peer_, unchecked[i].second, frames[i].zone->AcceptOnDevice(frames[i].header, checksum));
+  }
   return absl::OkStatus();
 }
 

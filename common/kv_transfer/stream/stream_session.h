@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,7 +37,7 @@ struct StreamSessionOptions {
   bool may_place = false;  // The peer may say that it has written into the pool itself.
   // Opens this end of a payload channel with the writer's invitation; null: frames come by the source only.
   std::function<absl::StatusOr<std::unique_ptr<PayloadReader>>(std::span<const uint8_t> invitation)> open_payloads;
-  // With may_place: what brings placed frames to the host; null: the pool's cells on the host are where they lie.
+  // With may_place: what makes the checksums of placed frames; null: they lie in the pool's cells on the host.
   std::function<absl::StatusOr<std::unique_ptr<PlacedReader>>()> open_placed;
 };
 
@@ -59,6 +60,8 @@ class StreamSession {
   void OnOpen(const MessageHeader& header);
   absl::Status OnFrame(const MessageHeader& header);
   absl::Status OnPlacedFrame(const MessageHeader& header);
+  // Checks what OnPlacedFrame has left for later.
+  absl::Status AcceptPlaced();
   absl::Status OnInvite();
   absl::Status OnBatch();
   absl::Status ReceiveFrame(FrameArrival& arrival);
@@ -83,6 +86,7 @@ class StreamSession {
   std::vector<uint8_t> body_;
   std::unique_ptr<PayloadReader> payloads_;  // Null before an invitation.
   std::unique_ptr<PlacedReader> placed_;     // Null before the first placed frame.
+  std::vector<std::pair<PlacedFrame, TransferId>> unchecked_;  // Placed on a device: the more at once, the better.
 };
 
 }  // namespace baton

@@ -126,6 +126,22 @@ TEST_F(LandingZoneTest, WhatArrivesIsInItsBlocks) {
   }
 }
 
+TEST_F(LandingZoneTest, AFrameOnADeviceIsHeldAgainstItsChecksum) {
+  LandingZone zone(Options(0), target_.get(), &clock_, nullptr);
+  for (int layer = 0; layer < 3; ++layer) {
+    const FrameHeader header{layer, 0, kNumTokens, FrameChecksum(Payload(layer, 0, kNumTokens))};
+    records_.push_back({layer, 0, kNumTokens, header.checksum});
+    ASSERT_THAT(zone.AcceptOnDevice(header, header.checksum), IsOk());
+  }
+  ASSERT_THAT(zone.Verify(MakeManifest(0), &stats_), IsOk());
+  EXPECT_EQ(stats_.payload_bytes, static_cast<int64_t>(kNumTokens * layout_.token_bytes()));
+  LandingZone other(Options(0), target_.get(), &clock_, nullptr);
+  EXPECT_THAT(other.AcceptOnDevice({1, 0, 16, 5}, 6), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("layer 1, tokens 0 to 16")));
+  EXPECT_THAT(other.AcceptOnDevice({3, 0, 16, 5}, 5), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("layer 3 of 3")));
+  other.Close();
+  EXPECT_EQ(other.AcceptOnDevice({1, 0, 16, 5}, 5).code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(LandingZoneTest, EveryFlippedBitIsCaught) {
   const std::vector<uint8_t> good = Payload(0, 0, 16);
   const uint64_t checksum = FrameChecksum(good);

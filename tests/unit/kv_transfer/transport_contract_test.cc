@@ -75,12 +75,12 @@ class TransportContractTest : public ::testing::TestWithParam<TransportKind> {
   bool Arrived(const TestJob& job, const LandingZone& zone) {
     const KvLayout wire = receiver_->wire_layout();
     if (wire == receiver_->options().layout) {
-      return SameTokens(*source_, job.blocks, receiver_->pool(), zone.blocks(), job.first_token, job.num_tokens);
+      return SameTokens(*source_, job.blocks, receiver_->PoolWith(zone.blocks()), zone.blocks(), job.first_token, job.num_tokens);
     }
     const auto sent = AsOnTheWire(*source_, job.blocks, wire, job.num_tokens);
     std::vector<BlockId> in_order(static_cast<size_t>(sent->num_blocks()));
     std::iota(in_order.begin(), in_order.end(), 0);
-    return SameTokens(*sent, in_order, receiver_->pool(), zone.blocks(), job.first_token, job.num_tokens);
+    return SameTokens(*sent, in_order, receiver_->PoolWith(zone.blocks()), zone.blocks(), job.first_token, job.num_tokens);
   }
   // One attempt from beginning to end: sent, verified, and what should be is in its blocks.
   void ExpectDelivered(const TestJob& job) {

@@ -88,6 +88,17 @@ struct PenaltyParams {
   float repetition, frequency, presence;
 };
 
+// frame_checksums: a frame that lies in cells of one size, the last of which may be filled in part.
+struct ChecksumFrame {
+  unsigned first_cell;   // In the array of addresses.
+  unsigned cell_bytes;   // Multiple of 64.
+  unsigned bytes;        // More than 240; at most 2^31.
+};
+// Its keys, 8 bytes each: the hash's secret, then what of it begins at odd places, for the last stripe and for the end.
+constexpr int kChecksumLastKey = 24;
+constexpr int kChecksumMergeKey = 32;
+constexpr int kNumChecksumKeys = 40;
+
 }  // namespace baton::cuda
 
 #endif  // BATON_COMMON_BACKEND_CUDA_KERNELS_KERNEL_TYPES_H_
