@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/backend/packing.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 
 namespace baton {
@@ -105,6 +106,13 @@ void KvPool::ToDevice(std::span<const int32_t> blocks) const {
 void KvPool::SetOnDevice(int layer, std::span<const int32_t> blocks, bool on_device) const {
   if (device_ == nullptr) return;
   for (const int32_t block : blocks) on_device_[CellIndex(layer, block)].store(on_device);
+}
+
+void KvPool::KeepDeviceMemory() const {
+  static Mutex* const mutex = new Mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<uint8_t[]>>;
+  MutexLock lock(mutex);
+  kept->push_back(device_);
 }
 
 // A cell is, for K, per head head_dim runs of block_size elements, of which a token range is a slice of each; for V, per head one run

@@ -57,6 +57,9 @@ class KvPool {
   // A transfer has put these cells of a layer on the device (true), so that the next ToDevice leaves them out, or on the host. Any thread.
   void SetOnDevice(int layer, std::span<const int32_t> blocks, bool on_device) const;
 
+  // Somebody outside this process may still write to the memory on the device: it stays until the process ends, whatever becomes of the pool.
+  void KeepDeviceMemory() const;
+
   // One (layer, block) cell on the host, block_layer_bytes() long.
   std::span<uint8_t> Cell(int layer, int32_t block) const;
 

@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<KvReceiver>> StartCudaIpcKvReceiver(std::shared_p
   receiver.address = NewId("baton-kv-gpu");
   receiver.same_user = true;
   receiver.share_pool = share_pool;
+  receiver.release_timeout = stall_timeout;
   if (share_pool) {
     BATON_ASSIGN_OR_RETURN(receiver.pool_memory, runtime->Export(*options.pool));
     receiver.open_placed = [runtime, stall_timeout, pool = options.pool] { return OpenDevicePlacedReader(runtime, stall_timeout, pool); };

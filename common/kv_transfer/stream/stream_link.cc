@@ -214,6 +214,7 @@ void StreamLink::Close(absl::Duration flush_timeout) {
   };
   bool flushed = Flush(in_time).ok();
   if (flushed && payloads_ != nullptr) flushed = payloads_->Drain(WhileAlive(in_time)).ok();
+  ReleasePool();
   if (flushed) {
     // The receiver closes when it has read everything; to close first could throw away what it has not.
     for (const auto& connection : connections_) shutdown(connection->socket.get(), SHUT_WR);
@@ -222,7 +223,6 @@ void StreamLink::Close(absl::Duration flush_timeout) {
     while (!drained_.load() && Clock::Real()->Now() < deadline) WaitFor(-1, 0, closed_.get(), deadline);
   }
   if (payloads_ != nullptr) payloads_->Close(/*orderly=*/false);
-  if (peer_pool_ != nullptr) peer_pool_->Settle();
   open_.store(false);
   SetEvent(wake_);
   reader_.Join();

@@ -77,6 +77,8 @@ class StreamLink final : public KvLink {
   Interrupted WhileAlive(const Interrupted& interrupted);
   // What a call to the payload channel, or the receiver's pool, came to: one that failed takes the link with it.
   absl::Status OfPayloads(const absl::Status& status, const Interrupted& interrupted);
+  // Closes the receiver's pool, and says so, where nothing is written there any more.
+  void ReleasePool();
   absl::StatusOr<Connection*> NextWritable(const Interrupted& interrupted);
   // Sends what the sockets take now. Whether anything moved.
   absl::StatusOr<bool> SendSome();

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a stream link that brings payloads to the receiver beside its sockets.
+#include <poll.h>
+
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/kv_transfer/stream/stream_link.h"
 
 namespace baton {
 namespace {
 
+constexpr absl::Duration kLastWords = absl::Seconds(1);  // For a receiver that does not read.
 constexpr size_t kPlacedBytes = 384 << 10;  // So much is placed before the receiver hears of it and begins to verify.
 
 }  // namespace
@@ -41,6 +45,20 @@ absl::Status StreamLink::AnnouncePlaced(bool all, const Interrupted& interrupted
     placed_.pop_front();
   }
   return absl::OkStatus();
+}
+
+// The receiver may have closed its half of the connection already, to hear this.
+void StreamLink::ReleasePool() {
+  if (peer_pool_ == nullptr) return;
+  const bool settled = peer_pool_->Settle();
+  peer_pool_ = nullptr;
+  if (!settled) return;
+  OutBuffer& out = connections_[0]->out;
+  out.Append(EncodeMessage(MessageType::kReleased, {}, 0));
+  const MonotonicTime deadline = Clock::Real()->Now() + kLastWords;
+  while (!out.empty() && SendSome().ok() && Clock::Real()->Now() < deadline) {
+    if (!out.empty()) WaitFor(connections_[0]->socket.get(), POLLOUT, -1, deadline);
+  }
 }
 
 // ---- By a payload channel.

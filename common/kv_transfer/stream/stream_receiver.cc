@@ -84,6 +84,7 @@ void StreamReceiver::Stop() {
     stopped_ = true;
     connections.swap(connections_);
   }
+  if (!options_.pool_memory.empty() && !TakeBackPool(connections)) core_.options().pool->KeepDeviceMemory();
   for (const auto& connection : connections) {
     SetEvent(connection->wake);
     Shutdown(*connection);
@@ -92,6 +93,24 @@ void StreamReceiver::Stop() {
   MutexLock lock(&mutex_);
   links_.clear();
   watched_.clear();
+}
+
+bool StreamReceiver::TakeBackPool(std::span<const std::shared_ptr<Connection>> connections) {
+  const MonotonicTime deadline = Clock::Real()->Now() + options_.release_timeout;
+  for (const auto& connection : connections) {
+    if (connection->shares.load()) {
+      shutdown(connection->socket.get(), SHUT_WR);  // The writer sees the end of the link; what it says last is still read.
+    } else {
+      SetEvent(connection->wake);
+      Shutdown(*connection);
+    }
+  }
+  int num_left = 0;
+  for (const auto& connection : connections) num_left += WaitFor(-1, 0, connection->gone.get(), deadline) == Ready::kEvent ? 0 : 1;
+  if (num_left == 0) return true;
+  BATON_LOG(ERROR) << "KV links by " << TransportName(options_.kind) << ": " << num_left << " writers have not closed this process's pool within "
+                   << absl::FormatDuration(options_.release_timeout) << "; its memory is not freed before the process ends";
+  return false;
 }
 
 // ---- The accepting thread.
@@ -125,6 +144,7 @@ void StreamReceiver::AddConnection(Fd socket) {
   connection->socket = std::move(socket);
   connection->wake = MakeEvent();
   connection->read_out = MakeEvent();
+  connection->gone = MakeEvent();
   connections_.push_back(connection);
   connection->thread = Thread("kv-recv", [this, connection] { Serve(connection); });
 }
@@ -151,7 +171,8 @@ void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
     const auto deny = [&](const TransferId& transfer, int attempt, const absl::Status& why) {
       Deny(connection->peer, transfer, attempt, why);
     };
-    StreamSession session(&core_, &source, {options_.share_pool, options_.open_payloads, options_.open_placed}, on_hello, deny);
+    const auto on_released = [&connection] { connection->released = true; };
+    StreamSession session(&core_, &source, {options_.share_pool, on_released, options_.open_payloads, options_.open_placed}, on_hello, deny);
     status = session.Run();
   }
   SetEvent(connection->read_out);
@@ -166,7 +187,8 @@ void StreamReceiver::Serve(const std::shared_ptr<Connection>& connection) {
   }
   Shutdown(*connection);
   OnConnectionEnded(connection, status.ok());
-  if (connection->greeted && options_.share_pool) WatchProcess(connection);
+  if (connection->greeted && options_.share_pool) connection->released ? WriterGone(*connection) : WatchProcess(connection);
+  SetEvent(connection->gone);
   connection->finished.store(true);
 }
 
@@ -189,6 +211,7 @@ absl::Status StreamReceiver::OnHello(const std::shared_ptr<Connection>& connecti
     older_ones = std::exchange(links_[connection->peer], Link{hello.link, {connection}, 0}).connections;
     replaced = !older_ones.empty();
     if (options_.share_pool) older_ones = std::exchange(watched_[connection->peer], {connection});
+    connection->shares.store(options_.share_pool);
   }
   connection->greeted = true;
   // One process has one link: what it did by the older one has ended, or it would not be here.
@@ -250,13 +273,16 @@ void StreamReceiver::OnConnectionEnded(const std::shared_ptr<Connection>& connec
 
 // The link is gone, the process may be stopped only: it may write until it ends, or comes back.
 void StreamReceiver::WatchProcess(const std::shared_ptr<Connection>& connection) {
-  if (WaitFor(connection->process.get(), POLLIN, connection->wake.get(), absl::InfiniteDuration()) != Ready::kReady) return;
+  if (WaitFor(connection->process.get(), POLLIN, connection->wake.get(), absl::InfiniteDuration()) == Ready::kReady) WriterGone(*connection);
+}
+
+void StreamReceiver::WriterGone(const Connection& connection) {
   {
     MutexLock lock(&mutex_);
-    if (connection->superseded.load()) return;
-    watched_.erase(connection->peer);
+    if (connection.superseded.load()) return;
+    watched_.erase(connection.peer);
   }
-  core_.events().on_writer_gone(connection->peer);
+  core_.events().on_writer_gone(connection.peer);
 }
 
 // ---- Any thread.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct StreamReceiverOptions {
   // be the same user's, and it is watched until it ends, because a closed link does not end what it may do.
   bool share_pool = false;
   std::string pool_memory = {};
+  // How long Stop waits, where `pool_memory` says so, for those who have the pool open to close it: its memory goes with this process.
+  absl::Duration release_timeout = absl::Seconds(10);
   decltype(StreamSessionOptions::open_placed) open_placed = nullptr;
   // Null, or what payloads come by: see StreamSessionOptions.
   decltype(StreamSessionOptions::open_payloads) open_payloads;
@@ -54,12 +57,15 @@ class StreamReceiver final : public KvReceiver {
     Fd socket, wake;
     Fd read_out;  // An event: nothing more is read from the socket, nothing of it is under way.
     Fd process;  // The peer's, with same_user.
+    Fd gone;     // An event: its thread has nothing left to do. What was shared is closed, or there was nothing.
+    std::atomic<bool> shares{false};  // The peer may have been told how to open the pool.
     std::atomic<bool> finished{false};
     std::atomic<bool> superseded{false};  // A newer link of the same peer has taken over.
     Mutex write_mutex;
     Thread thread;
     // Its own thread's.
     bool greeted = false;
+    bool released = false;  // The peer has said that the pool is closed.
     PeerId peer;
     uint64_t link = 0;
     std::shared_ptr<LinkAdmissions> admissions;  // The link's.
@@ -79,6 +85,10 @@ class StreamReceiver final : public KvReceiver {
   // `clean`: the peer closed it after whole messages. Then the others may have something to read still.
   void OnConnectionEnded(const std::shared_ptr<Connection>& connection, bool clean);
   void WatchProcess(const std::shared_ptr<Connection>& connection);
+  // The writer behind a connection writes no more: its process, or its pool, is gone.
+  void WriterGone(const Connection& connection);
+  // Ends the links of those who have the pool open, and waits until they have closed it, or their processes are gone. False: not in time.
+  bool TakeBackPool(std::span<const std::shared_ptr<Connection>> connections);
   void Send(const PeerId& peer, MessageType type, const TransferId& transfer, int attempt, std::span<const uint8_t> body);
   static absl::Status Write(Connection& connection, std::span<const uint8_t> message);
   static void Shutdown(const Connection& connection);

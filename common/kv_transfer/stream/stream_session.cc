@@ -67,6 +67,10 @@ absl::Status StreamSession::Handle(const MessageHeader& header) {
       return OnInvite();
     case MessageType::kBatch:
       return OnBatch();
+    case MessageType::kReleased:
+      if (!options_.may_place) return absl::InvalidArgumentError("KV link: a pool was released where none can be open");
+      if (options_.on_released) options_.on_released();
+      return absl::OkStatus();
     case MessageType::kManifest: {
       BATON_ASSIGN_OR_RETURN(const Manifest manifest, DecodeManifest(body_));
       core_->OnManifest(*admissions_, peer_, header.transfer, header.attempt, manifest, in_order_);

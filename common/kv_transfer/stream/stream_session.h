@@ -35,6 +35,7 @@ class ByteSource {
 // What a session does beyond reading frames from its source.
 struct StreamSessionOptions {
   bool may_place = false;  // The peer may say that it has written into the pool itself.
+  std::function<void()> on_released = nullptr;  // With may_place: the peer has closed the pool, the session ends.
   // Opens this end of a payload channel with the writer's invitation; null: frames come by the source only.
   std::function<absl::StatusOr<std::unique_ptr<PayloadReader>>(std::span<const uint8_t> invitation)> open_payloads;
   // With may_place: what makes the checksums of placed frames; null: they lie in the pool's cells on the host.

@@ -31,7 +31,7 @@ T Get(const uint8_t* from) {
 }
 
 bool IsKnown(uint8_t type) {
-  return (type >= static_cast<uint8_t>(MessageType::kHello) && type <= static_cast<uint8_t>(MessageType::kBatch)) ||
+  return (type >= static_cast<uint8_t>(MessageType::kHello) && type <= static_cast<uint8_t>(MessageType::kReleased)) ||
          (type >= static_cast<uint8_t>(MessageType::kWelcome) && type <= static_cast<uint8_t>(MessageType::kAbort));
 }
 

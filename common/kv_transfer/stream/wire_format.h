@@ -32,6 +32,7 @@ enum class MessageType : uint8_t {
   kAborted = 6,
   kInvite = 7,  // Body: what the receiver opens its end of the link's payload channel with.
   kBatch = 8,   // Body: the frames whose payloads come next by the payload channel.
+  kReleased = 9,  // The link's last: the receiver's pool is not open here any more, and nothing is written to it.
   // Receiver to writer.
   kWelcome = 16,
   kRefused = 17,  // Instead of kWelcome; the connection ends.

@@ -118,6 +118,7 @@ CUresult SimDevice::Close(CUdeviceptr pointer) {
 void SimDevice::Find(const std::string& finding) {
   MutexLock lock(&mutex_);
   if (findings_.size() < kMaxFindings) findings_.push_back(finding);
+  std::fprintf(stderr, "libcuda_sim: %s\n", finding.c_str());  // For processes that nobody asks.
 }
 
 CUresult SimDevice::AllocateHost(size_t bytes, void** out) {

@@ -238,6 +238,7 @@ int64_t SimIpc::count(const std::string& name) const {
   MutexLock lock(&mutex_);
   if (name == "ipc_opens") return opens_;
   if (name == "peer_copies") return copies_;
+  if (name == "stalled_peer_copies") return due_.count("stalled") > 0 ? due_.at("stalled") : 0;
   if (name != "ipc_open") return -1;
   int64_t open = 0;
   for (const auto& [address, shared] : shared_) open += shared.num_opens;

@@ -45,7 +45,8 @@ class SimIpc {
   //   "stall_peer_copy", "kill_peer_copy", "flip_peer_copy"  the n-th copy into memory that was exported, or opened, does not happen
   //                      until this is set to 0 or reset; kills the process half way; changes a bit
   bool Set(const std::string& name, int64_t value);
-  // "ipc_opens" of other processes' memory, "ipc_open" at this moment, "peer_copies" into memory that was exported or opened; -1: no such name.
+  // "ipc_opens" of other processes' memory, "ipc_open" at this moment, "peer_copies" into memory that was exported or opened,
+  // "stalled_peer_copies" that wait now; -1: no such name.
   int64_t count(const std::string& name) const;
   // As after Set of 0 for each: what stalls goes on.
   void Reset();

@@ -2,12 +2,14 @@
 // KV from device to device: that it is what lies on the devices that is sent and verified, and that a copy which comes late writes to nobody
 // else's blocks.
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "common/backend/cuda/dynamic_library.h"
+#include "common/base/thread.h"
 #include "common/kv_transfer/cuda_ipc/cuda_ipc_transport.h"
 #include "common/kv_transfer/transports/device_transports.h"
 #include "gmock/gmock.h"
@@ -49,6 +51,7 @@ class CudaIpcTransportTest : public ::testing::Test {
     reset_ = reinterpret_cast<BatonCudaSimReset*>(driver->Find("baton_cuda_sim_reset"));
     set_ = reinterpret_cast<BatonCudaSimSet*>(driver->Find("baton_cuda_sim_set"));
     count_ = reinterpret_cast<BatonCudaSimCount*>(driver->Find("baton_cuda_sim_count"));
+    is_device_ = reinterpret_cast<BatonCudaSimIsDevice*>(driver->Find("baton_cuda_sim_is_device"));
     reset_();
   }
   void TearDown() override {
@@ -100,6 +103,7 @@ class CudaIpcTransportTest : public ::testing::Test {
   BatonCudaSimReset* reset_ = nullptr;
   BatonCudaSimSet* set_ = nullptr;
   BatonCudaSimCount* count_ = nullptr;
+  BatonCudaSimIsDevice* is_device_ = nullptr;
   std::unique_ptr<KvPool> source_;
   std::unique_ptr<TestReceiver> receiver_;
   std::unique_ptr<LinkSender> sender_;
@@ -268,6 +272,49 @@ TEST_F(CudaIpcTransportTest, ACopyThatDoesNotEndKeepsTheBlocksFromOthers) {
   set_("stall_peer_copy", 0);
   EXPECT_TRUE(receiver_->WaitWriterGone(kWriter, 2));
   EXPECT_TRUE(Soon([this] { return Transfer(Job(3 + next_++)).verified.ok(); }));
+}
+
+// A receiver's end, with a writer in the middle of a copy: its pool goes when the writer has let go of it.
+TEST_F(CudaIpcTransportTest, TheEndWaitsForWhoHasThePoolOpen) {
+  Connect();
+  ExpectDelivered(Job(1));
+  set_("stall_peer_copy", 3);
+  const auto zone = receiver_->OpenZone({1, 2}, 1, {9, 2, 6, 5}, 0, kTokens);
+  RunningJob running(sender_.get(), Job(2));
+  running.PushAll(kLayers);
+  ASSERT_TRUE(Soon([this] { return count_("stalled_peer_copies") == 1; }));
+  std::atomic<bool> stopped = false;
+  Thread stopper("stopper", [&] {
+    receiver_->Stop();
+    stopped = true;
+  });
+  EXPECT_FALSE(Soon([&] { return stopped.load(); }, absl::Milliseconds(100)));
+  set_("stall_peer_copy", 0);
+  stopper.Join();
+  const int64_t copies = count_("peer_copies");
+  EXPECT_EQ(running.Wait().value_or(absl::OkStatus()).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(count_("peer_copies"), copies);
+}
+
+// One that does not let go in time may write there for ever: the memory stays, whatever becomes of the pool.
+TEST_F(CudaIpcTransportTest, MemoryThatIsNotLetGoOfIsNotFreed) {
+  Connect(absl::Seconds(1));
+  ExpectDelivered(Job(1));
+  set_("stall_peer_copy", 3);
+  const auto zone = receiver_->OpenZone({1, 2}, 1, {9, 2, 6, 5}, 0, kTokens);
+  RunningJob running(sender_.get(), Job(2));
+  running.PushAll(kLayers);
+  ASSERT_TRUE(Soon([this] { return count_("stalled_peer_copies") == 1; }));
+  const uint8_t* const memory = receiver_->pool().Layer(0).k;
+  receiver_.reset();
+  EXPECT_EQ(is_device_(memory, 1), 1);
+  EXPECT_FALSE(running.Wait().value_or(absl::OkStatus()).ok());
+  set_("stall_peer_copy", 0);
+  Connect();
+  EXPECT_TRUE(Soon([this] { return Transfer(Job(10 + next_++)).verified.ok(); }));
+  const uint8_t* const freed = receiver_->pool().Layer(0).k;
+  receiver_.reset();
+  EXPECT_EQ(is_device_(freed, 1), 0);
 }
 
 TEST_F(CudaIpcTransportTest, ACancelledTransferHasSettledWhenItSaysSo) {

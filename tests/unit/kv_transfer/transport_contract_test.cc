@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport promises, once for each kind and once more for each thing that can go wrong on the way.
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/kv_transfer/layout_conversion.h"
 #include "common/kv_transfer/transports/device_transports.h"
@@ -463,7 +466,7 @@ TEST_P(TransportContractTest, ACutEndsTheAttemptAndTheNextHasANewLink) {
 // What it may still write to stays in quarantine until the receiver hears that it has ended: by the next Hello.
 TEST_P(TransportContractTest, AOneSidedWriterWhoseLinkBrokeComesBackWithoutAJob) {
   if (!TransportOf(GetParam()).one_sided) GTEST_SKIP() << "a closed link ends a two-sided writer";
-  int links = 0;
+  std::atomic<int> links = 0;
   SenderOptions options;
   options.max_frame_bytes = 1;
   options.decorate = [&links](std::unique_ptr<KvLink> link) {
@@ -472,6 +475,20 @@ TEST_P(TransportContractTest, AOneSidedWriterWhoseLinkBrokeComesBackWithoutAJob)
   };
   Connect({}, SmallLayout(), options);
   EXPECT_EQ(Attempt(Job(0, 200)).sent.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(receiver_->WaitWriterGone(Writer(), 2));
+  const MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(20);
+  while (links < 2 && Clock::Real()->Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(links, 2);
+}
+
+// The process may live on, as another program: it says itself that it has closed the pool, and then writes no more.
+TEST_P(TransportContractTest, AOneSidedWriterThatEndsInOrderLetsGoOfThePool) {
+  if (!TransportOf(GetParam()).one_sided) GTEST_SKIP() << "a closed link ends a two-sided writer";
+  Connect();
+  ExpectDelivered(Job(0, 64));
+  EXPECT_TRUE(receiver_->WaitWriterGone(Writer(), 1));  // Hello: of what it had before.
+  sender_.reset();
+  EXPECT_TRUE(receiver_->WaitLinkClosed(Writer()));
   EXPECT_TRUE(receiver_->WaitWriterGone(Writer(), 2));
 }
 
