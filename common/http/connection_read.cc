@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reading half of a connection.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
@@ -19,12 +23,17 @@ using boost::system::error_code;
 // Pipelined bytes held while a response is being made. At this bound reading pauses and only a reset is noticed.
 constexpr size_t kMaxPipelinedBytes = 256 << 10;
 
+// Of a stream that the kernel has and has not sent yet, at most.
+constexpr int kUnsentBytes = 128 << 10;
+
 }  // namespace
 
 Connection::Connection(std::shared_ptr<ServerCore> core, tcp::socket socket, std::shared_ptr<const TlsContext> tls)
     : core_(std::move(core)), socket_(std::move(socket)), timer_(socket_.get_executor()) {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
+  // What the client cannot take yet waits here, where it is counted, and not in the kernel, which would keep megabytes of it.
+  ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof(kUnsentBytes));
   const tcp::endpoint remote = socket_.remote_endpoint(ignored);
   remote_address_ = FormatHostPort(remote.address().to_string(ignored), remote.port());
   if (tls == nullptr) return;
