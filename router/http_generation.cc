@@ -21,6 +21,14 @@ std::unique_ptr<HttpAnswer> MakeAnswer(const OpenAiRequest& request, const Route
   return std::make_unique<OpenAiResponse>(request, core.model.tokenizer.get(), std::move(id), core.model.name, now);
 }
 
+// Who has left so much unread has not gone away.
+constexpr size_t kManyUnreadBytes = 128 << 10;
+
+absl::Status WhyCut(size_t unread) {
+  if (unread < kManyUnreadBytes) return absl::CancelledError("client went away");
+  return absl::ResourceExhaustedError(absl::StrCat("client reads too slowly: ", unread, " bytes are unread"));
+}
+
 }  // namespace
 
 void SendError(HttpResponseWriter& writer, const absl::Status& status, const HttpHeaders& headers) {
@@ -77,7 +85,7 @@ HttpGeneration::HttpGeneration(RouterCore* core, const OpenAiRequest& request, s
       num_open_(request.requests.size()),
       last_write_(Clock::Real()->Now()) {}
 
-bool HttpGeneration::WriteEvents(absl::string_view events) {
+void HttpGeneration::WriteEvents(absl::string_view events) {
   if (!std::exchange(begun_, true)) {
     HttpHeaders headers = headers_;
     headers.emplace_back("Cache-Control", "no-cache");
@@ -85,7 +93,9 @@ bool HttpGeneration::WriteEvents(absl::string_view events) {
     writer_->StartStream(200, "text/event-stream", headers);
   }
   last_write_ = Clock::Real()->Now();
-  return writer_->Write(events);
+  // The writer bounds what a slow reader may leave behind, and cuts it. The connection's end may be told meanwhile: this is why.
+  const size_t unread = writer_->buffered_bytes();
+  if (!writer_->Write(events) && cancelled_.ok()) cancelled_ = WhyCut(unread);
 }
 
 // Tokens move the time, not the timer: it looks when it is due.
@@ -98,18 +108,19 @@ void HttpGeneration::ScheduleKeepAlive() {
 }
 
 void HttpGeneration::KeepAlive() {
-  bool gone = false;
+  absl::Status cut;
   {
     MutexLock lock(&mutex_);
     if (done_) return;
-    if (Clock::Real()->Now() - last_write_ >= core_->options.sse_keepalive) gone = !WriteEvents(": keep-alive\n\n");
+    if (Clock::Real()->Now() - last_write_ >= core_->options.sse_keepalive) WriteEvents(": keep-alive\n\n");
     ScheduleKeepAlive();
+    cut = cancelled_;
   }
-  if (gone) CancelAll(absl::CancelledError("client went away, or reads too slowly"));
+  if (!cut.ok()) CancelAll(cut);
 }
 
 void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response) {
-  bool gone = false;
+  absl::Status cut;
   {
     MutexLock lock(&mutex_);
     if (done_) return;
@@ -119,10 +130,10 @@ void HttpGeneration::OnResponse(int prompt, const v1::GenerateResponse& response
     }
     const std::string events = answer_->Events(prompt, response);
     if (events.empty()) return;
-    gone = !WriteEvents(events);
+    WriteEvents(events);
+    cut = cancelled_;
   }
-  // The writer bounds what a slow reader may leave behind, and cuts it.
-  if (gone) CancelAll(absl::CancelledError("client went away, or reads too slowly"));
+  if (!cut.ok()) CancelAll(cut);
 }
 
 void HttpGeneration::OnEnd(const absl::Status& ended) {
@@ -163,12 +174,14 @@ void HttpGeneration::OnEnd(const absl::Status& ended) {
 
 void HttpGeneration::CancelAll(const absl::Status& why) {
   std::vector<std::shared_ptr<Generation>> generations;
+  absl::Status first;
   {
     MutexLock lock(&mutex_);
-    cancelled_ = why;
+    if (cancelled_.ok()) cancelled_ = why;
+    first = cancelled_;
     generations = generations_;
   }
-  for (const auto& generation : generations) generation->Cancel(why);
+  for (const auto& generation : generations) generation->Cancel(first);
 }
 
 }  // namespace baton

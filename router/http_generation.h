@@ -34,11 +34,11 @@ class HttpGeneration : public std::enable_shared_from_this<HttpGeneration> {
                  std::shared_ptr<HttpResponseWriter> writer);
   void OnResponse(int prompt, const v1::GenerateResponse& response);
   void OnEnd(const absl::Status& status);
-  // Sends pieces of a stream, its head first. False when the client is gone.
-  bool WriteEvents(absl::string_view events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends pieces of a stream, its head first. Sets cancelled_ when the client is gone, or was cut.
+  void WriteEvents(absl::string_view events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ScheduleKeepAlive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepAlive();
-  // Ends what is left of the batch.
+  // Ends what is left of the batch; `why` is what the first call says.
   void CancelAll(const absl::Status& why);
 
   RouterCore* const core_;
