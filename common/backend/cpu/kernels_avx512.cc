@@ -3,6 +3,7 @@
 #include "common/backend/cpu/kernels.h"
 #include "common/backend/cpu/vec_avx512.h"
 #include "common/backend/cpu/rows_impl.h"
+#include "common/backend/cpu/quantise_impl.h"
 #include "common/backend/cpu/quant_format_impl.h"
 #include "common/backend/cpu/linear_dots_impl.h"
 #include "common/backend/cpu/linear_block_impl.h"

@@ -4,6 +4,7 @@
 #define BATON_VEC_VNNI 1
 #include "common/backend/cpu/vec_avx2.h"
 #include "common/backend/cpu/rows_impl.h"
+#include "common/backend/cpu/quantise_impl.h"
 #include "common/backend/cpu/quant_format_impl.h"
 #include "common/backend/cpu/linear_dots_impl.h"
 #include "common/backend/cpu/linear_block_impl.h"

@@ -57,12 +57,17 @@ class LinearRunner {
   template <typename Body>
   void ForRows(int64_t num_rows, int64_t work, Body&& body) {
     constexpr int64_t kMinWork = 8192;
-    const int64_t pieces = num_rows < 2 || work < kMinWork ? 1 : std::min<int64_t>(num_rows, 4 * pool_.num_threads());
-    if (pieces == 1) {
+    const int64_t threads = pool_.num_threads();
+    if (num_rows < 2 || work < kMinWork || threads == 1) {
       body(int64_t{0}, num_rows);
       return;
     }
-    pool_.ParallelFor(pieces, [&](int64_t i, int) { body(num_rows * i / pieces, num_rows * (i + 1) / pieces); });
+    // Sixteen rows are what kernels take at once, and what shares a line of QuantisedRows' arrays.
+    const int64_t unit = num_rows >= 16 * threads ? 16 : (num_rows + threads - 1) / threads;
+    const int64_t units = (num_rows + unit - 1) / unit, pieces = std::min(units, 4 * threads);
+    pool_.ParallelFor(pieces, [&](int64_t i, int) {
+      body(units * i / pieces * unit, std::min(num_rows, units * (i + 1) / pieces * unit));
+    });
   }
 
  private:

@@ -69,6 +69,10 @@ inline V ZeroBelow(V y, V x, V bound) {
   return {_mm256_and_ps(y.a, _mm256_cmp_ps(x.a, bound.a, _CMP_NLT_UQ)),
           _mm256_and_ps(y.b, _mm256_cmp_ps(x.b, bound.b, _CMP_NLT_UQ))};
 }
+inline V SelectAbove(V x, V bound, V y, V z) {
+  return {_mm256_blendv_ps(z.a, y.a, _mm256_cmp_ps(x.a, bound.a, _CMP_GT_OQ)),
+          _mm256_blendv_ps(z.b, y.b, _mm256_cmp_ps(x.b, bound.b, _CMP_GT_OQ))};
+}
 inline W Bits(V x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
 inline V FromBits(W x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 
@@ -93,22 +97,51 @@ inline W AndI(W x, W y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x
 inline W MaxI(W x, W y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
 template <int n>
 inline W Shl(W x) { return {_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)}; }
+inline W ShlBy(W x, int n) {
+  const __m128i count = _mm_cvtsi32_si128(n);
+  return {_mm256_sll_epi32(x.a, count), _mm256_sll_epi32(x.b, count)};
+}
 template <int n>
 inline W Sar(W x) { return {_mm256_srai_epi32(x.a, n), _mm256_srai_epi32(x.b, n)}; }
 inline V ToFloat(W x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 inline W ToInt(V x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
-inline int32_t ReduceAddI(W x) {
-  const __m256i b = _mm256_add_epi32(x.a, x.b);
-  __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
-  c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
-}
 inline int32_t ReduceMaxI(W x) {
   const __m256i b = _mm256_max_epi32(x.a, x.b);
   __m128i c = _mm_max_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
   c = _mm_max_epi32(c, _mm_shuffle_epi32(c, 0x4e));
   return _mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
 }
+struct AddLanes {
+  static inline __m256i Of(__m256i x, __m256i y) { return _mm256_add_epi32(x, y); }
+};
+struct MaxLanes {
+  static inline __m256i Of(__m256i x, __m256i y) { return _mm256_max_epi32(x, y); }
+};
+// Lane i: that of all lanes of x[i], i < 8. Each step puts halves of two vectors side by side.
+template <class Op>
+inline __m256i ReduceEight(const __m256i (&x)[8]) {
+  __m256i quarters[4], pairs[2];
+  for (int i = 0; i < 4; ++i) {  // x[i] in the lower half, x[i + 4] in the upper.
+    quarters[i] = Op::Of(_mm256_permute2x128_si256(x[i], x[i + 4], 0x20), _mm256_permute2x128_si256(x[i], x[i + 4], 0x31));
+  }
+  for (int i = 0; i < 2; ++i) {
+    pairs[i] = Op::Of(_mm256_unpacklo_epi64(quarters[2 * i], quarters[2 * i + 1]),
+                      _mm256_unpackhi_epi64(quarters[2 * i], quarters[2 * i + 1]));
+  }
+  const __m256 a = _mm256_castsi256_ps(pairs[0]), b = _mm256_castsi256_ps(pairs[1]);
+  return Op::Of(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)));
+}
+template <class Op>
+inline W ReduceEach(const W (&x)[16]) {
+  __m256i first[8], second[8];
+  for (int i = 0; i < 8; ++i) {
+    first[i] = Op::Of(x[i].a, x[i].b);
+    second[i] = Op::Of(x[i + 8].a, x[i + 8].b);
+  }
+  return {ReduceEight<Op>(first), ReduceEight<Op>(second)};
+}
+inline W ReduceAddEach(const W (&x)[16]) { return ReduceEach<AddLanes>(x); }
+inline W ReduceMaxEach(const W (&x)[16]) { return ReduceEach<MaxLanes>(x); }
 inline void StoreI8(int8_t* p, W x) {
   // The values fit in eight bits, so that saturation never acts; lanes of 128 bits are put back in order at the end.
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);

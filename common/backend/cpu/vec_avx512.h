@@ -36,6 +36,9 @@ inline V KeepFirst(V a, int n, V other) { return _mm512_mask_mov_ps(other, First
 inline V ZeroBelow(V a, V x, V bound) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), a);
 }
+inline V SelectAbove(V x, V bound, V a, V b) {
+  return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, bound, _CMP_GT_OQ), a);
+}
 inline W Bits(V a) { return _mm512_castps_si512(a); }
 inline V FromBits(W a) { return _mm512_castsi512_ps(a); }
 
@@ -60,12 +63,38 @@ inline W AndI(W a, W b) { return _mm512_and_si512(a, b); }
 inline W MaxI(W a, W b) { return _mm512_max_epi32(a, b); }
 template <int n>
 inline W Shl(W a) { return _mm512_slli_epi32(a, n); }
+inline W ShlBy(W a, int n) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n)); }
 template <int n>
 inline W Sar(W a) { return _mm512_srai_epi32(a, n); }
 inline V ToFloat(W a) { return _mm512_cvtepi32_ps(a); }
 inline W ToInt(V a) { return _mm512_cvtps_epi32(a); }
-inline int32_t ReduceAddI(W a) { return _mm512_reduce_add_epi32(a); }
 inline int32_t ReduceMaxI(W a) { return _mm512_reduce_max_epi32(a); }
+struct AddLanes {
+  static inline W Of(W a, W b) { return AddI(a, b); }
+};
+struct MaxLanes {
+  static inline W Of(W a, W b) { return MaxI(a, b); }
+};
+// Lane i: that of all lanes of a[i]. Each step puts halves of two vectors side by side.
+template <class Op>
+inline W ReduceEach(const W (&a)[16]) {
+  W halves[8], quarters[4], pairs[2];
+  for (int i = 0; i < 8; ++i) {  // a[i] in the lower half, a[i + 8] in the upper.
+    halves[i] = Op::Of(_mm512_shuffle_i32x4(a[i], a[i + 8], 0x44), _mm512_shuffle_i32x4(a[i], a[i + 8], 0xee));
+  }
+  for (int i = 0; i < 4; ++i) {  // Quarters of a[i], a[i + 8], a[i + 4], a[i + 12].
+    quarters[i] = Op::Of(_mm512_shuffle_i32x4(halves[i], halves[i + 4], 0x88), _mm512_shuffle_i32x4(halves[i], halves[i + 4], 0xdd));
+  }
+  for (int i = 0; i < 2; ++i) {
+    pairs[i] = Op::Of(_mm512_unpacklo_epi64(quarters[2 * i], quarters[2 * i + 1]),
+                      _mm512_unpackhi_epi64(quarters[2 * i], quarters[2 * i + 1]));
+  }
+  const V first = FromBits(pairs[0]), second = FromBits(pairs[1]);
+  const W all = Op::Of(Bits(_mm512_shuffle_ps(first, second, 0x88)), Bits(_mm512_shuffle_ps(first, second, 0xdd)));
+  return _mm512_shuffle_i32x4(all, all, 0xd8);
+}
+inline W ReduceAddEach(const W (&a)[16]) { return ReduceEach<AddLanes>(a); }
+inline W ReduceMaxEach(const W (&a)[16]) { return ReduceEach<MaxLanes>(a); }
 inline void StoreI8(int8_t* p, W a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }

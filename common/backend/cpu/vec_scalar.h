@@ -53,6 +53,8 @@ inline V Min(V a, V b) { BATON_LANES b.x[i] = a.x[i] < b.x[i] ? a.x[i] : b.x[i];
 inline V KeepFirst(V a, int n, V other) { for (int i = 0; i < n && i < 16; ++i) other.x[i] = a.x[i]; return other; }
 // a, but zero in lanes where x < bound.
 inline V ZeroBelow(V a, V x, V bound) { BATON_LANES a.x[i] = x.x[i] < bound.x[i] ? 0.0f : a.x[i]; return a; }
+// a in lanes where x > bound, else (also where one of these is NaN) b.
+inline V SelectAbove(V x, V bound, V a, V b) { BATON_LANES b.x[i] = x.x[i] > bound.x[i] ? a.x[i] : b.x[i]; return b; }
 inline W Bits(V a) { return BitCast<W>(a); }
 inline V FromBits(W a) { return BitCast<V>(a); }
 
@@ -82,6 +84,7 @@ inline W AndI(W a, W b) { BATON_LANES a.x[i] &= b.x[i]; return a; }
 inline W MaxI(W a, W b) { BATON_LANES a.x[i] = a.x[i] > b.x[i] ? a.x[i] : b.x[i]; return a; }
 template <int n>
 inline W Shl(W a) { BATON_LANES a.x[i] = static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) << n); return a; }
+inline W ShlBy(W a, int n) { BATON_LANES a.x[i] = static_cast<int32_t>(static_cast<uint32_t>(a.x[i]) << n); return a; }
 template <int n>
 inline W Sar(W a) { BATON_LANES a.x[i] >>= n; return a; }
 inline V ToFloat(W a) { V r; BATON_LANES r.x[i] = static_cast<float>(a.x[i]); return r; }
@@ -91,8 +94,21 @@ inline W ToInt(V a) {
   BATON_LANES r.x[i] = static_cast<int32_t>(__builtin_rintf(a.x[i]));
   return r;
 }
-inline int32_t ReduceAddI(W a) { int32_t s = 0; BATON_LANES s += a.x[i]; return s; }
 inline int32_t ReduceMaxI(W a) { int32_t m = a.x[0]; BATON_LANES m = a.x[i] > m ? a.x[i] : m; return m; }
+// Lane i: the sum (the largest) of the lanes of a[i].
+inline W ReduceAddEach(const W (&a)[16]) {
+  W r{};
+  BATON_LANES for (const int32_t x : a[i].x) r.x[i] += x;
+  return r;
+}
+inline W ReduceMaxEach(const W (&a)[16]) {
+  W r;
+  BATON_LANES {
+    r.x[i] = a[i].x[0];
+    for (const int32_t x : a[i].x) r.x[i] = x > r.x[i] ? x : r.x[i];
+  }
+  return r;
+}
 // Values in [-128, 127].
 inline void StoreI8(int8_t* p, W a) { BATON_LANES p[i] = static_cast<int8_t>(a.x[i]); }
 

@@ -128,18 +128,29 @@ template <int kOrder>
 inline I512 ShuffleEpi32(I512 x) {
   return {_mm256_shuffle_epi32(x.a, kOrder), _mm256_shuffle_epi32(x.b, kOrder)};
 }
-inline int32_t ReduceAddEpi32(I512 x) {
-  int32_t lanes[16], sum = 0;
-  StoreI(lanes, x);
-  for (int32_t lane : lanes) sum += lane;
-  return sum;
-}
 inline int32_t ReduceMaxEpi32(I512 x) {
   int32_t lanes[16];
   StoreI(lanes, x);
   int32_t most = lanes[0];
   for (int32_t lane : lanes) most = lane > most ? lane : most;
   return most;
+}
+inline I512 SllEpi32(I512 x, __m128i n) { return {_mm256_sll_epi32(x.a, n), _mm256_sll_epi32(x.b, n)}; }
+inline __m128i Quarter(I512 x, int i) {
+  const __m256i half = i < 2 ? x.a : x.b;
+  return i % 2 == 0 ? _mm256_castsi256_si128(half) : _mm256_extracti128_si256(half, 1);
+}
+// Two quarters of x, then two of y, by two bits each.
+template <int kOrder>
+inline I512 ShuffleI32x4(I512 x, I512 y) {
+  return {_mm256_set_m128i(Quarter(x, kOrder >> 2 & 3), Quarter(x, kOrder & 3)),
+          _mm256_set_m128i(Quarter(y, kOrder >> 6 & 3), Quarter(y, kOrder >> 4 & 3))};
+}
+inline I512 UnpackLoEpi64(I512 x, I512 y) { return {_mm256_unpacklo_epi64(x.a, y.a), _mm256_unpacklo_epi64(x.b, y.b)}; }
+inline I512 UnpackHiEpi64(I512 x, I512 y) { return {_mm256_unpackhi_epi64(x.a, y.a), _mm256_unpackhi_epi64(x.b, y.b)}; }
+template <int kOrder>
+inline F512 ShufflePs(F512 x, F512 y) {
+  return {_mm256_shuffle_ps(x.a, y.a, kOrder), _mm256_shuffle_ps(x.b, y.b, kOrder)};
 }
 inline __m128i CvtEpi32Epi8(I512 x) {  // The low bytes.
   int32_t lanes[16];
@@ -222,8 +233,14 @@ inline I512 Dpbusd512(I512 acc, I512 u, I512 s) { return {Dpbusd(acc.a, u.a, s.a
 #define _mm512_srli_epi16 ::baton::cpu::emulated::SrliEpi16
 #undef _mm512_shuffle_epi32
 #define _mm512_shuffle_epi32(x, order) ::baton::cpu::emulated::ShuffleEpi32<static_cast<int>(order)>(x)
-#define _mm512_reduce_add_epi32 ::baton::cpu::emulated::ReduceAddEpi32
 #define _mm512_reduce_max_epi32 ::baton::cpu::emulated::ReduceMaxEpi32
+#define _mm512_sll_epi32 ::baton::cpu::emulated::SllEpi32
+#undef _mm512_shuffle_i32x4
+#define _mm512_shuffle_i32x4(x, y, order) ::baton::cpu::emulated::ShuffleI32x4<order>(x, y)
+#define _mm512_unpacklo_epi64 ::baton::cpu::emulated::UnpackLoEpi64
+#define _mm512_unpackhi_epi64 ::baton::cpu::emulated::UnpackHiEpi64
+#undef _mm512_shuffle_ps
+#define _mm512_shuffle_ps(x, y, order) ::baton::cpu::emulated::ShufflePs<order>(x, y)
 #define _mm512_cvtepi32_epi8 ::baton::cpu::emulated::CvtEpi32Epi8
 #define _mm512_cvtepi32_epi16 ::baton::cpu::emulated::CvtEpi32Epi16
 #define _mm512_cvtepi8_epi32 ::baton::cpu::emulated::CvtEpi8Epi32
