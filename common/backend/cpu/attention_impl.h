@@ -18,6 +18,7 @@ inline int64_t PadTo16(int64_t n) { return (n + 15) / 16 * 16; }
 // What one call works on. Lines are ordered by row, then head: positions ascend.
 struct AttentionWork {
   const AttentionArgs* args;
+  int kv_head;
   int heads;              // Query heads per kv head.
   int num_lines;
   int64_t first_position; // Of line 0.
@@ -39,6 +40,8 @@ struct AttentionWork {
 struct TileSource {
   const uint8_t* k[kTileVectors];
   const uint8_t* v[kTileVectors];
+  const uint8_t* next_k[kTileVectors];  // The same of the tile that is read next, or of this one.
+  const uint8_t* next_v[kTileVectors];
   int64_t k_stride, v_stride;  // Bytes.
   const float* k_scale[kTileVectors];  // Of integers only.
   const float* v_scale[kTileVectors];
@@ -53,14 +56,35 @@ TileSource PoolTile(const AttentionWork& work, int64_t tile_start, int64_t num_k
     const int64_t position = 16 * i < num_keys ? tile_start + 16 * i : tile_start;
     const int64_t block = a.block_table[position / a.block_size];
     const int64_t offset = position % a.block_size;
-    source.k[i] = work.k_head + block * a.block_stride + offset * work.element_bytes;
-    source.v[i] = work.v_head + block * a.block_stride + offset * source.v_stride;
+    source.k[i] = source.next_k[i] = work.k_head + block * a.block_stride + offset * work.element_bytes;
+    source.v[i] = source.next_v[i] = work.v_head + block * a.block_stride + offset * source.v_stride;
     if (a.kv_type != FloatType::kI8) continue;
     const int64_t scale = static_cast<int64_t>(a.head_dim) * a.block_size + 4 * offset;
     source.k_scale[i] = reinterpret_cast<const float*>(work.k_head + block * a.block_stride + scale);
     source.v_scale[i] = reinterpret_cast<const float*>(work.v_head + block * a.block_stride + scale);
   }
   return source;
+}
+
+// Where the tile at `next_start` (or, past `end`, the one that is said to come next) lies. The hardware sees no stream: a
+// tile's blocks lie anywhere, and a head's part of one is 2 KiB.
+void LookAhead(const AttentionWork& work, int64_t next_start, int64_t end, TileSource* tile) {
+  const AttentionArgs& a = *work.args;
+  const int32_t* table = a.block_table;
+  int64_t first = next_start, keys = end - next_start, head_offset = 0;
+  if (keys <= 0) {
+    if (a.ahead.block_table == nullptr) return;
+    table = a.ahead.block_table;
+    first = 0;
+    keys = a.ahead.num_keys;
+    head_offset = (a.ahead.kv_head - work.kv_head) * KvHeadBytes(a.kv_type, a.head_dim, a.block_size);
+  }
+  for (int i = 0; i < kTileVectors && 16 * i < keys; ++i) {
+    const int64_t position = first + 16 * i, offset = position % a.block_size;
+    const int64_t block = table[position / a.block_size] * a.block_stride + head_offset;
+    tile->next_k[i] = work.k_head + block + offset * work.element_bytes;
+    tile->next_v[i] = work.v_head + block + offset * tile->v_stride;
+  }
 }
 
 TileSource WidenTile(const AttentionWork& work, const TileSource& pool, int64_t num_keys) {
@@ -95,7 +119,11 @@ BATON_ALWAYS_INLINE void Scores(const float* const* q, int64_t head_dim, const T
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) acc[r][v] = Zero();
   }
-  FmaBlock<R, N>(q, head_dim, VectorSource<T>{tile.k + first, tile.k_stride}, acc);
+  if constexpr (T == FloatType::kF32) {
+    FmaBlock<R, N>(q, head_dim, VectorSource<T>{tile.k + first, tile.k_stride}, acc);
+  } else {
+    FmaBlock<R, N>(q, head_dim, FetchingSource<T>{tile.k + first, tile.k_stride, tile.next_k + first}, acc);
+  }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -114,14 +142,22 @@ BATON_ALWAYS_INLINE void Values(const float (*p)[kKeyTile], const float* correct
     for (int v = 0; v < N; ++v) acc[r][v] = Mul(Load(o[r] + 16 * (first + v)), Set(correction[r]));
   }
   for (int64_t j = 0; j < num_keys; j += 16) {
-    const uint8_t* columns[N];
+    const uint8_t *columns[N], *next[N];
     const float* rows[R];
     constexpr int kVectorBytes = T == FloatType::kF32 ? 64 : T == FloatType::kI8 ? 16 : 32;
 #pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) columns[v] = tile.v[j / 16] + (first + v) * kVectorBytes;
+    for (int v = 0; v < N; ++v) {
+      columns[v] = tile.v[j / 16] + (first + v) * kVectorBytes;
+      next[v] = tile.next_v[j / 16] + (first + v) * kVectorBytes;
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) rows[r] = p[r] + j;
-    FmaBlock<R, N>(rows, num_keys - j < 16 ? num_keys - j : 16, VectorSource<T>{columns, tile.v_stride}, acc);
+    const int64_t keys = num_keys - j < 16 ? num_keys - j : 16;
+    if constexpr (T == FloatType::kF32) {
+      FmaBlock<R, N>(rows, keys, VectorSource<T>{columns, tile.v_stride}, acc);
+    } else {
+      FmaBlock<R, N>(rows, keys, FetchingSource<T>{columns, tile.v_stride, next}, acc);
+    }
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
@@ -214,7 +250,8 @@ void RunSplit(const AttentionWork& work, int64_t split) {
   }
   for (int64_t tile_start = begin; tile_start < end; tile_start += kKeyTile) {
     const int64_t num_keys = end - tile_start < kKeyTile ? end - tile_start : kKeyTile;
-    const TileSource pool = PoolTile(work, tile_start, num_keys);
+    TileSource pool = PoolTile(work, tile_start, num_keys);
+    if (work.direct) LookAhead(work, tile_start + kKeyTile, end, &pool);
     const TileSource tile = work.direct ? pool : WidenTile(work, pool, num_keys);
     const FloatType type = work.direct ? work.args->kv_type : FloatType::kF32;
     const int64_t skipped_rows = tile_start - work.first_position;
@@ -262,6 +299,7 @@ inline float* TakeFloats(uint8_t** scratch, int64_t n) {
 AttentionWork MakeWork(const AttentionArgs& args, int kv_head, int64_t row_begin, int64_t row_end, uint8_t* scratch) {
   AttentionWork work;
   work.args = &args;
+  work.kv_head = kv_head;
   work.heads = args.num_heads / args.num_kv_heads;
   work.num_lines = static_cast<int>(row_end - row_begin) * work.heads;
   work.first_position = args.first_position + row_begin;

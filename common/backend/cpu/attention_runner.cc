@@ -79,6 +79,15 @@ AttentionArgs AttentionRunner::ArgsFor(const LayerShape& shape, const StepRows& 
   return args;
 }
 
+AttentionAhead AttentionRunner::Ahead(const StepRows& rows, int64_t index) const {
+  if (index >= static_cast<int64_t>(tasks_.size())) return {};
+  const Task& task = tasks_[static_cast<size_t>(index)];
+  const int64_t first_key = task.split < 0 ? 0 : static_cast<int64_t>(task.split) * kContextSplit;
+  if (first_key > 0) return {};  // Begins in the middle of a context: rare, and long enough not to matter.
+  const int last_row = rows.query_starts[task.sequence] + task.row_end - 1;
+  return {rows.block_tables[task.sequence], rows.positions[last_row] + int64_t{1}, task.kv_head};
+}
+
 void AttentionRunner::Run(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv,
                           float* attention) {
   PlanTasks(shape, rows);
@@ -86,7 +95,8 @@ void AttentionRunner::Run(const LayerShape& shape, const StepRows& rows, const f
   const int64_t head_floats = AttentionPartialFloats(shape.head_dim);
   pool_.ParallelFor(static_cast<int64_t>(tasks_.size()), [&](int64_t i, int thread) {
     const Task& task = tasks_[static_cast<size_t>(i)];
-    const AttentionArgs args = ArgsFor(shape, rows, task.sequence, q, kv, attention);
+    AttentionArgs args = ArgsFor(shape, rows, task.sequence, q, kv, attention);
+    args.ahead = Ahead(rows, i + pool_.num_threads());  // Which is likely to be this thread's.
     uint8_t* scratch = linear_.thread_scratch(thread);
     if (task.split < 0) {
       kernels_.attention_rows(args, task.kv_head, task.row_begin, task.row_end, scratch);

@@ -54,6 +54,8 @@ class AttentionRunner {
   void PlanTasks(const LayerShape& shape, const StepRows& rows);
   AttentionArgs ArgsFor(const LayerShape& shape, const StepRows& rows, int sequence, const float* q,
                         const KvLayerView& kv, float* attention) const;
+  // The context that task `index` begins with; nothing past the last.
+  AttentionAhead Ahead(const StepRows& rows, int64_t index) const;
 
   const Kernels& kernels_;
   ThreadPool& pool_;

@@ -118,6 +118,13 @@ inline constexpr int kKeyTile = 64;
 inline constexpr int kContextSplit = 512;
 
 // Rows of one sequence; row r has position first_position + r and sees positions 0..first_position + r.
+// The beginning of a context that is probably read next: a hint.
+struct AttentionAhead {
+  const int32_t* block_table;  // Null: nothing.
+  int64_t num_keys;
+  int kv_head;
+};
+
 struct AttentionArgs {
   const float* q;  // [num_rows, ldq]; head h at h * head_dim
   int64_t ldq;
@@ -133,6 +140,7 @@ struct AttentionArgs {
   FloatType kv_type;
   int num_heads, num_kv_heads, head_dim;
   float scale;  // Usually 1 / sqrt(head_dim).
+  AttentionAhead ahead;
 };
 
 // What a part of the context contributes to one (row, head): its soft-max's maximum and sum, and the weighted values.

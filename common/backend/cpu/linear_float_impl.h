@@ -21,6 +21,18 @@ struct VectorSource {
   inline V operator()(int64_t k, int v) const { return LoadAs<T>(base[v] + k * stride); }
 };
 
+// The same, with what another source has at the same places fetched ahead of its use.
+template <FloatType T>
+struct FetchingSource {
+  const uint8_t* const* base;
+  int64_t stride;
+  const uint8_t* const* next;
+  inline V operator()(int64_t k, int v) const {
+    Prefetch(next[v] + k * stride);
+    return LoadAs<T>(base[v] + k * stride);
+  }
+};
+
 // acc[r][v] += sum over k of x[r][k] source(k, v), in order of k.
 template <int R, int N, class Source>
 BATON_ALWAYS_INLINE void FmaBlock(const float* const* x, int64_t steps, const Source& source, V (&acc)[R][N]) {

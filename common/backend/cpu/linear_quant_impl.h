@@ -22,6 +22,21 @@ struct TilePair {
   int64_t first, second;  // second < 0: none
 };
 
+// The packed tiles that are expanded after these, fetched while these are multiplied.
+struct TilesAhead {
+  const uint8_t* tiles[2] = {};
+  int64_t bytes = 0;  // Of each.
+
+  // Part `i` of `parts`.
+  void Fetch(int64_t i, int64_t parts) const {
+    const int64_t begin = bytes * i / parts / 64 * 64, end = bytes * (i + 1) / parts;
+    for (int64_t at = begin; at < end; at += 64) {
+      PrefetchFar(tiles[0] + at);
+      PrefetchFar(tiles[1] + at);
+    }
+  }
+};
+
 // The block kernels over one source of weights.
 struct BlockSet {
   int max_rows;          // In registers at once.
@@ -37,7 +52,8 @@ BlockSet SetOf(bool two_terms) {
 }
 
 // All rows with one or two tiles at `weights`, `stride` bytes apart.
-void RunTiles(const QuantLinearArgs& args, const BlockSet& set, const uint8_t* weights, int64_t stride, TilePair tiles) {
+void RunTiles(const QuantLinearArgs& args, const BlockSet& set, const uint8_t* weights, int64_t stride, TilePair tiles,
+              const TilesAhead& ahead) {
   const int64_t groups = args.w->in / 32, num_rows = args.row_end - args.row_begin;
   const int64_t num_blocks = (num_rows + set.max_rows - 1) / set.max_rows;
   const bool pair = tiles.second >= 0;
@@ -45,6 +61,7 @@ void RunTiles(const QuantLinearArgs& args, const BlockSet& set, const uint8_t* w
   for (int64_t i = 0; i < num_blocks; ++i) {  // Blocks as even as can be: few rows do not hide a block's own costs.
     const int64_t row = args.row_begin + num_rows * i / num_blocks;
     const int n = static_cast<int>(args.row_begin + num_rows * (i + 1) / num_blocks - row);
+    ahead.Fetch(i, num_blocks);
     for (int r = 0; r < n; ++r) {  // Written at the end, and not in the cache by itself.
       Prefetch(args.y + (row + r) * args.ldy + 16 * tiles.first);
       if (pair && args.epilogue != Epilogue::kSiluMul) Prefetch(args.y + (row + r) * args.ldy + 16 * tiles.second);
@@ -85,23 +102,30 @@ void LinearAs(const QuantLinearArgs& args) {
   if constexpr (kDirect) {
     if (direct) set = SetOf<F, kSmallRows, kSmallTiles>(two_terms);
   }
+  const auto pair_at = [&](int64_t tile) {
+    if (silu) return TilePair{tile, tile + args.w->num_tiles / 2};
+    return TilePair{tile, tile + 1 < args.tile_end ? tile + 1 : -1};
+  };
   for (int64_t tile = args.tile_begin; tile < args.tile_end;) {
-    TilePair tiles{tile, -1};
-    if (silu) {
-      tiles.second = tile + args.w->num_tiles / 2;
-    } else if (tile + 1 < args.tile_end) {
-      tiles.second = tile + 1;
-    }
+    const TilePair tiles = pair_at(tile);
+    const int64_t next = tile + (silu || tiles.second < 0 ? 1 : 2);
     const uint8_t* weights = args.w->data + tile * tile_bytes;
     int64_t stride = (tiles.second - tile) * tile_bytes;
+    TilesAhead ahead;
     if (!direct) {
       ExpandTile<F>(weights, groups, args.scratch);
       if (tiles.second >= 0) ExpandTile<F>(weights + stride, groups, args.scratch + groups * To::record_bytes);
       weights = args.scratch;
       stride = groups * To::record_bytes;
+      if (next < args.tile_end) {
+        const TilePair after = pair_at(next);
+        ahead.bytes = tile_bytes;
+        ahead.tiles[0] = args.w->data + after.first * tile_bytes;
+        ahead.tiles[1] = args.w->data + (after.second < 0 ? after.first : after.second) * tile_bytes;
+      }
     }
-    RunTiles(args, set, weights, stride, tiles);
-    tile += silu || tiles.second < 0 ? 1 : 2;
+    RunTiles(args, set, weights, stride, tiles, ahead);
+    tile = next;
   }
 }
 

@@ -206,6 +206,7 @@ inline W Dot(W acc, B w, int32_t x4) {
 // In memory, so that the registers hold the dot products of more rows.
 inline void PlaceSum(V& sum) { __asm__("" : "+m"(sum)); }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace
 }  // namespace baton::cpu

@@ -127,6 +127,7 @@ inline B AddB(B a, int x) { return _mm512_add_epi8(a, _mm512_set1_epi8(static_ca
 inline W Dot(W acc, B w, int32_t x4) { return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x4)); }
 inline void PlaceSum(V&) {}  // In a register.
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace
 }  // namespace baton::cpu

@@ -185,6 +185,7 @@ inline W Dot(W acc, B w, int32_t x4) {
 // Where a sum over groups lives while other rows' dot products are computed: registers, or memory where these are few.
 inline void PlaceSum(V&) {}
 inline void Prefetch(const void*) {}
+inline void PrefetchFar(const void*) {}  // Into the second-level cache.
 #undef BATON_LANES
 
 }  // namespace
