@@ -71,6 +71,22 @@ void RmsNormRows(const float* x, int64_t ldx, const float* weight, float eps, in
   for (int64_t row = row_begin; row < row_end; ++row) NormRow(x + row * ldx, weight, eps, n, y + row * ldy);
 }
 
+// Integers that bf16 holds exactly.
+inline void StoreBf16Pairs(uint16_t* p, W a) { StoreI16Pairs(reinterpret_cast<int16_t*>(p), Sar<16>(Bits(ToFloat(a)))); }
+
+// QuantisedRows::bf16_hi and bf16_lo at `at`. qa, qb: 256 hi + lo, or hi alone.
+inline void StoreBf16(W qa, W qb, const QuantisedRows& out, int64_t at) {
+  W ha = qa, hb = qb;
+  if (out.bf16_lo != nullptr) {
+    ha = Shl<8>(Sar<8>(AddI(qa, SetI(128))));
+    hb = Shl<8>(Sar<8>(AddI(qb, SetI(128))));
+    StoreBf16Pairs(out.bf16_lo + at, SubI(qa, ha));
+    StoreBf16Pairs(out.bf16_lo + at + 16, SubI(qb, hb));
+  }
+  StoreBf16Pairs(out.bf16_hi + at, ha);
+  StoreBf16Pairs(out.bf16_hi + at + 16, hb);
+}
+
 // Group g of a row to integers. `limit`: two terms where the largest magnitude is above it.
 inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64_t row, int64_t g) {
   const W magnitude_mask = SetI(0x7fffffff);
@@ -114,6 +130,7 @@ inline void QuantiseGroup(V a, V b, float limit, const QuantisedRows& out, int64
     StoreI16Pairs(out.wide + at, qa);
     StoreI16Pairs(out.wide + at + 16, qb);
   }
+  if (out.bf16_hi != nullptr) StoreBf16(qa, qb, out, at);
   const int32_t sum_a = ReduceAddI(qa), sum_b = ReduceAddI(qb);
   const int64_t i16 = 2 * g * out.ld + row;
   out.scale[i] = scale;

@@ -141,6 +141,13 @@ inline int32_t ReduceMaxEpi32(I512 x) {
   for (int32_t lane : lanes) most = lane > most ? lane : most;
   return most;
 }
+inline I512 PermutexvarEpi16(I512 order, I512 x) {
+  uint16_t from[32], words[32];
+  StoreI(from, x);
+  StoreI(words, order);
+  for (uint16_t& word : words) word = from[word & 31];
+  return LoadI(words);
+}
 inline __m128i CvtEpi32Epi8(I512 x) {  // The low bytes.
   int32_t lanes[16];
   StoreI(lanes, x);
@@ -222,6 +229,7 @@ inline I512 Dpbusd512(I512 acc, I512 u, I512 s) { return {Dpbusd(acc.a, u.a, s.a
 #define _mm512_srli_epi16 ::baton::cpu::emulated::SrliEpi16
 #undef _mm512_shuffle_epi32
 #define _mm512_shuffle_epi32(x, order) ::baton::cpu::emulated::ShuffleEpi32<static_cast<int>(order)>(x)
+#define _mm512_permutexvar_epi16 ::baton::cpu::emulated::PermutexvarEpi16
 #define _mm512_reduce_add_epi32 ::baton::cpu::emulated::ReduceAddEpi32
 #define _mm512_reduce_max_epi32 ::baton::cpu::emulated::ReduceMaxEpi32
 #define _mm512_cvtepi32_epi8 ::baton::cpu::emulated::CvtEpi32Epi8
