@@ -20,13 +20,13 @@ constexpr int kMaxThreads = 1024;
 absl::StatusOr<const cpu::Kernels*> ChooseKernels(absl::string_view isa) {
   if (isa.empty()) return &cpu::BestKernels();
   for (const cpu::Isa candidate :
-       {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvxVnni, cpu::Isa::kAvx512Vnni}) {
+       {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvxVnni, cpu::Isa::kAvx512Vnni, cpu::Isa::kAmx}) {
     if (isa != cpu::IsaName(candidate)) continue;
     if (const cpu::Kernels* kernels = cpu::FindKernels(candidate)) return kernels;
     return absl::FailedPreconditionError(absl::StrFormat("this CPU cannot run the instruction set \"%s\"", isa));
   }
   return absl::InvalidArgumentError(
-      absl::StrFormat("instruction set \"%s\" is not one of scalar, avx2, avxvnni, avx512vnni", isa));
+      absl::StrFormat("instruction set \"%s\" is not one of scalar, avx2, avxvnni, avx512vnni, amx", isa));
 }
 
 absl::StatusOr<CpuPrecision> ChoosePrecision(absl::string_view activations) {

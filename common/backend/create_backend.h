@@ -15,7 +15,7 @@ namespace baton {
 // What a worker's flags choose. Empty strings and zeros are the defaults that serve best.
 struct BackendOptions {
   int num_threads = 0;  // Compute threads, the caller's included; 0: every CPU this process may use.
-  std::string isa;      // "cpu" only: scalar, avx2, avxvnni, avx512vnni; empty: the widest this CPU runs.
+  std::string isa;      // "cpu" only: scalar, avx2, avxvnni, avx512vnni, amx; empty: the widest this CPU runs.
   // "cpu" only: with how many 8-bit terms activations are rounded before they meet quantised weights. "mixed" (also empty):
   // the measured default; "one": the fastest; "two": as exact as fp32. Part of the numerics id.
   std::string activations;

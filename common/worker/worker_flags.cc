@@ -49,7 +49,7 @@ ABSL_FLAG(std::string, cuda_driver, "libcuda.so.1", "Library of the CUDA driver,
 ABSL_FLAG(std::string, cublas_lt, "", "Library of cuBLASLt, by file name or path; empty: libcublasLt.so of this build's major version.");
 ABSL_FLAG(std::string, nccl, "libnccl.so.2", "Library of NCCL, for --transport nccl, by file name or path.");
 ABSL_FLAG(int, threads, 0, "Compute threads; 0 takes every CPU this process may use.");
-ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
+ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni, amx.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
 ABSL_FLAG(std::string, matmul, "", "Who multiplies the layers' matrices: int8, onednn-bf16 or onednn-f32; on a GPU quant or cublaslt.");
 ABSL_FLAG(int, nice, -1, "Nice value of the compute threads, 0 to 19; -1 takes the role's: 9 for prefill, 0 for decode.");

@@ -141,7 +141,7 @@ ABSL_FLAG(bool, reference, false, "Compute in plain fp32 instead of the way that
 ABSL_FLAG(bool, all, false, "Logits of every position instead of the last alone.");
 ABSL_FLAG(int, top, 0, "Also the K largest, as [id, logit] pairs.");
 ABSL_FLAG(std::string, raw, "", "Write the logits as fp32 into this file instead of JSON.");
-ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni.");
+ABSL_FLAG(std::string, isa, "", "Force an instruction set for testing: scalar, avx2, avxvnni, avx512vnni, amx.");
 ABSL_FLAG(std::string, activations, "", "Rounding of activations before quantised weights: mixed, one or two.");
 
 namespace baton::cli {

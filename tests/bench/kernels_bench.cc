@@ -185,7 +185,7 @@ void BM_RmsNormQuantise(benchmark::State& state) {
   const int64_t rows = 64, in = state.range(0);
   std::mt19937 rng(1);
   const std::vector<float> x = RandomFloats(rng, rows * in), weight = RandomFloats(rng, in);
-  OwnedRows q(rows, in, true);
+  OwnedRows q(rows, in, true, {g_kernels->wide_bytes, g_kernels->bf16_rows});
   BestTime time;
   time.Run(state, [&] { g_kernels->rms_norm_quantise_rows(x.data(), in, weight.data(), 1e-5f, 0, rows, &q.view); });
   state.counters["ns/row"] = time.seconds() * 1e9 / rows;

@@ -2,8 +2,6 @@
 #include "common/backend/cpu/calibration.h"
 
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -36,23 +34,6 @@ double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 bool HasAvx512Bf16() {
   unsigned a, b, c, d;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && ((a >> 5) & 1);
-}
-
-// Linux hands out tiles on request only.
-bool TilesGranted() {
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;               // XFEATURE_XTILE_DATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
-struct AmxFeatures {
-  bool int8 = false, bf16 = false;
-};
-
-AmxFeatures DetectAmx() {
-  unsigned a, b, c, d;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !((d >> 24) & 1) || !TilesGranted()) return {};
-  return {((d >> 25) & 1) != 0, ((d >> 22) & 1) != 0};
 }
 
 // All threads of the pool work at the same time, each on its own spans of work: span(thread, i) does the i-th and returns
@@ -129,15 +110,14 @@ PeakLoops LoopsFor(Isa isa, bool with_tiles) {
   if (FindKernels(isa) == nullptr || isa == Isa::kScalar) return loops;
   loops.fp32 = PeakFp32Avx2;
   loops.int8 = isa == Isa::kAvx2 ? PeakInt8Avx2 : PeakInt8AvxVnni;
-  if (isa == Isa::kAvx512Vnni) {
+  if (isa == Isa::kAvx512Vnni || isa == Isa::kAmx) {
     loops.fp32 = PeakFp32Avx512;
     loops.int8 = PeakInt8Avx512;
     if (HasAvx512Bf16()) loops.bf16 = PeakBf16Avx512;
   }
-  if (with_tiles) {
-    static const AmxFeatures amx = DetectAmx();
-    if (amx.int8) loops.int8 = PeakInt8Amx;
-    if (amx.bf16) loops.bf16 = PeakBf16Amx;
+  if (with_tiles && FindKernels(Isa::kAmx) != nullptr) {
+    loops.int8 = PeakInt8Amx;
+    loops.bf16 = PeakBf16Amx;
   }
   return loops;
 }

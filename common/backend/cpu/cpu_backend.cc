@@ -66,8 +66,9 @@ MachinePeaks CpuBackend::MeasurePeaks(std::span<const PackedMatrix* const> weigh
     const auto more = MatrixOf(*matrix).buffers();
     buffers.insert(buffers.end(), more.begin(), more.end());
   }
-  const cpu::PeakRates rates =
-      cpu::MeasurePeaks(pool_, kernels_.isa, /*with_tiles=*/kernels_.isa == cpu::Isa::kAvx512Vnni, buffers, kMilliseconds);
+  // oneDNN takes tiles where the CPU has them, whatever these kernels do.
+  const bool with_tiles = kernels_.isa == cpu::Isa::kAmx || matmul_ != CpuMatmul::kInt8;
+  const cpu::PeakRates rates = cpu::MeasurePeaks(pool_, kernels_.isa, with_tiles, buffers, kMilliseconds);
   MachinePeaks peaks;
   peaks.int8_ops = rates.int8_ops;
   peaks.bf16_flops = rates.bf16_flops;

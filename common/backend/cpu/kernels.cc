@@ -2,7 +2,10 @@
 #include "common/backend/cpu/kernels.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,14 +17,22 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvxVnniKernels;
 extern const Kernels kAvx512Kernels;
+void LinearQuantisedAmx(const QuantLinearArgs& args);  // kernels_amx.cc
 
 namespace {
 
-constexpr Isa kAll[] = {Isa::kAvx512Vnni, Isa::kAvxVnni, Isa::kAvx2, Isa::kScalar};
+constexpr Isa kAll[] = {Isa::kAmx, Isa::kAvx512Vnni, Isa::kAvxVnni, Isa::kAvx2, Isa::kScalar};
 
 struct Features {
-  bool avx2 = false, avx_vnni = false, avx512_vnni = false;
+  bool avx2 = false, avx_vnni = false, avx512_vnni = false, amx = false;
 };
+
+// Linux hands out tiles on request only; once for the whole process.
+bool TilesGranted() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILE_DATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 
 // What both the CPU and the operating system (which saves the registers) support.
 Features DetectFeatures() {
@@ -38,6 +49,9 @@ Features DetectFeatures() {
   f.avx2 = ymm_saved && fma && f16c && ((b >> 5) & 1);
   const bool avx512 = ((b >> 16) & 1) && ((b >> 17) & 1) && ((b >> 30) & 1) && ((b >> 31) & 1);  // F, DQ, BW, VL
   f.avx512_vnni = f.avx2 && zmm_saved && avx512 && ((c >> 11) & 1);
+  const bool tiles = ((d >> 22) & 1) && ((d >> 24) & 1) && ((d >> 25) & 1);  // BF16, TILE, INT8
+  const bool tiles_saved = (xcr0_low & 0x60000) == 0x60000;
+  f.amx = f.avx512_vnni && tiles && tiles_saved && TilesGranted();
   const unsigned max_subleaf = a;
   if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) f.avx_vnni = f.avx2 && ((a >> 4) & 1);
   return f;
@@ -58,6 +72,19 @@ const Kernels& ChooseBest() {
   return kScalarKernels;
 }
 
+// All but the quantised matrices is AVX-512's.
+const Kernels& AmxKernels() {
+  static const Kernels kernels = [] {
+    Kernels k = kAvx512Kernels;
+    k.isa = Isa::kAmx;
+    k.name = "amx";
+    k.bf16_rows = true;
+    k.linear_quantised = LinearQuantisedAmx;
+    return k;
+  }();
+  return kernels;
+}
+
 int64_t PadTo(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -73,6 +100,8 @@ const Kernels* FindKernels(Isa isa) {
       return features.avx_vnni ? &kAvxVnniKernels : nullptr;
     case Isa::kAvx512Vnni:
       return features.avx512_vnni ? &kAvx512Kernels : nullptr;
+    case Isa::kAmx:
+      return features.amx ? &AmxKernels() : nullptr;
   }
   return nullptr;
 }
@@ -92,6 +121,8 @@ const char* IsaName(Isa isa) {
       return "avxvnni";
     case Isa::kAvx512Vnni:
       return "avx512vnni";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
@@ -108,7 +139,7 @@ bool IsFourBit(QuantFormat format) {
   return format == QuantFormat::k4AsymF16 || format == QuantFormat::k4SymF16 || format == QuantFormat::k4AsymF32;
 }
 
-QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, bool wide, float lo_threshold) {
+QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, RowForms forms, float lo_threshold) {
   const int64_t groups = in / 32, ld = LeadingDimension(rows);
   uint8_t* next = static_cast<uint8_t*>(memory);
   auto take = [&next](int64_t bytes) {
@@ -121,7 +152,9 @@ QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_t
   x.ld = ld;
   x.hi = reinterpret_cast<int8_t*>(take(ld * in));
   x.lo = two_terms ? reinterpret_cast<int8_t*>(take(ld * in)) : nullptr;
-  x.wide = wide ? reinterpret_cast<int16_t*>(take(ld * in * 2)) : nullptr;
+  x.wide = forms.wide ? reinterpret_cast<int16_t*>(take(ld * in * 2)) : nullptr;
+  x.bf16_hi = forms.bf16 ? reinterpret_cast<uint16_t*>(take(ld * in * 2)) : nullptr;
+  x.bf16_lo = forms.bf16 && two_terms ? reinterpret_cast<uint16_t*>(take(ld * in * 2)) : nullptr;
   x.scale = reinterpret_cast<float*>(take(ld * groups * 4));
   x.scale_hi = two_terms ? reinterpret_cast<float*>(take(ld * groups * 4)) : nullptr;
   x.scaled_sum = reinterpret_cast<float*>(take(ld * groups * 4));
@@ -133,16 +166,17 @@ QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_t
   return x;
 }
 
-size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms, bool wide) {
+size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms, RowForms forms) {
   const int64_t groups = in / 32, ld = LeadingDimension(rows);
   int64_t bytes = PadTo(ld * in, 64) + 3 * PadTo(ld * groups * 4, 64) + 2 * PadTo(ld * groups * 8, 64);
   if (two_terms) bytes += PadTo(ld * in, 64) + PadTo(ld * groups * 4, 64) + PadTo(ld * groups, 64);
-  if (wide) bytes += PadTo(ld * in * 2, 64);
+  if (forms.wide) bytes += PadTo(ld * in * 2, 64);
+  if (forms.bf16) bytes += (two_terms ? 2 : 1) * PadTo(ld * in * 2, 64);
   return static_cast<size_t>(bytes);
 }
 
 // Two expanded tiles: 512 bytes of integers and four vectors of scales per group (linear_quant_impl.h).
-size_t LinearScratchBytes(int64_t in) { return static_cast<size_t>(2 * (in / 32) * 768); }
+size_t LinearScratchBytes(int64_t in) { return static_cast<size_t>(std::max(2 * (in / 32) * 768, kTileScratchBytes)); }
 
 int64_t AttentionPartialFloats(int head_dim) { return 16 + PadTo(head_dim, 16); }
 

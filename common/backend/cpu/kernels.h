@@ -15,7 +15,7 @@
 
 namespace baton::cpu {
 
-enum class Isa : uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512Vnni };
+enum class Isa : uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kAmx };
 
 // ---- Linear, quantised ---------------------------------------------------------------------------------------------
 
@@ -54,6 +54,8 @@ struct QuantisedRows {
   int8_t* hi;           // [in / 32, ld, 32]
   int8_t* lo;           // [in / 32, ld, 32], or null: one term.
   int16_t* wide;        // [in / 32, ld, 32], or null: 256 hi + lo (or hi alone), each four as elements 0, 2, 1, 3.
+  uint16_t* bf16_hi;    // [in / 32, ld, 32], or null: 256 hi (one term: hi) as bf16, exact; in the order of wide.
+  uint16_t* bf16_lo;    // [in / 32, ld, 32]: lo as bf16. Two terms only.
   float* scale;         // [in / 32, ld]
   float* scale_hi;      // [in / 32, ld]: 256 scale. Two terms only.
   float* scaled_sum;    // [in / 32, ld]: scale times the sum of the integers
@@ -62,6 +64,11 @@ struct QuantisedRows {
   int32_t* neg_sum16;   // [in / 16, ld]
   uint8_t* lo_used;     // [in / 32, ld]: 1 where lo is not all zero by the rule above. Two terms only.
   float lo_threshold;   // 0: every group has two terms.
+};
+
+// What rows hold beside their bytes: only what the kernels that read them need.
+struct RowForms {
+  bool wide, bf16;
 };
 
 // Why 3: see README.md.
@@ -172,6 +179,7 @@ struct Kernels {
   Isa isa;
   const char* name;  // "avx512-vnni"
   bool wide_bytes;   // linear_quantised reads QuantisedRows::wide where weights have eight bits: it must not be null then.
+  bool bf16_rows;    // linear_quantised of kMinTileRows rows and more is faster where QuantisedRows::bf16_hi is not null.
 
   // Rounds rows [row_begin, row_end) of x [rows, ldx] to integers, symmetric, per group of 32: one term when out->lo is
   // null, else two where the threshold asks for it.
@@ -217,7 +225,7 @@ struct Kernels {
 // The table for `isa`, or null when this CPU (or build) cannot run it.
 const Kernels* FindKernels(Isa isa);
 // The widest that this CPU runs, or what the environment variable BATON_CPU_ISA names (scalar, avx2, avxvnni,
-// avx512vnni), if this CPU runs it.
+// avx512vnni, amx), if this CPU runs it.
 const Kernels& BestKernels();
 const char* IsaName(Isa isa);
 
@@ -226,11 +234,14 @@ bool IsFourBit(QuantFormat format);
 
 // Bytes for `rows` quantised rows, and the pointers into such memory (64-byte aligned). Fewer rows or columns, or less of what
 // they hold, never need more.
-size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms, bool wide);
-QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, bool wide,
+size_t QuantisedRowsBytes(int64_t rows, int64_t in, bool two_terms, RowForms forms);
+QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_terms, RowForms forms,
                               float lo_threshold = kLoThreshold);
 
 size_t LinearScratchBytes(int64_t in);
+// From how many rows on tiles (Kernels::bf16_rows) are used, and what they want of the scratch.
+inline constexpr int64_t kMinTileRows = 16;
+inline constexpr int64_t kTileScratchBytes = 120 << 10;
 size_t AttentionScratchBytes(int head_dim, int heads_per_kv_head, int64_t num_rows);
 int64_t AttentionPartialFloats(int head_dim);
 

@@ -8,6 +8,7 @@
 #include "common/backend/cpu/quant_format_impl.h"
 #include "common/backend/cpu/linear_dots_impl.h"
 #include "common/backend/cpu/linear_block_impl.h"
+#include "common/backend/cpu/linear_write_impl.h"
 #include "common/backend/cpu/linear_quant_impl.h"
 #include "common/backend/cpu/linear_float_impl.h"
 #include "common/backend/cpu/attention_impl.h"

@@ -5,7 +5,7 @@ namespace baton::cpu {
 namespace {
 
 constexpr Kernels MakeTable(Isa isa, const char* name) {
-  return Kernels{isa,          name,        kWideBytes,    QuantiseRows,        RmsNormQuantiseRows,
+  return Kernels{isa,          name,        kWideBytes,    /*bf16_rows=*/false, QuantiseRows,  RmsNormQuantiseRows,
                  LinearQuantised, LinearFloat,
                  RmsNormRows,  SiluMulArray, AddArray,     QkvEpilogue,         AttentionRows,   AttentionSplit,
                  AttentionMerge, ExpArray,  WidenArray,    RoundArray};

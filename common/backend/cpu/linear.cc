@@ -32,7 +32,7 @@ bool HasEightBits(const MatrixSegment& segment) {
 absl::Status LinearRunner::Reserve(int64_t max_rows, int64_t max_in, int64_t max_out) {
   const int64_t rows = std::min(max_rows, kRowBlock);
   const int64_t padded_in = (max_in + 31) / 32 * 32;
-  BATON_RETURN_IF_ERROR(Grow(QuantisedRowsBytes(rows, padded_in, true, kernels_.wide_bytes), &quantised_bytes_, &quantised_));
+  BATON_RETURN_IF_ERROR(Grow(QuantisedRowsBytes(rows, padded_in, true, {kernels_.wide_bytes, kernels_.bf16_rows}), &quantised_bytes_, &quantised_));
   BATON_RETURN_IF_ERROR(Grow(static_cast<size_t>(rows * max_in) * sizeof(float), &normed_bytes_, &normed_));
   BATON_RETURN_IF_ERROR(Grow(static_cast<size_t>(rows * max_out) * sizeof(float), &gate_up_bytes_, &gate_up_));
   return ReserveThreadScratch(LinearScratchBytes(padded_in));
@@ -62,9 +62,12 @@ LinearRunner::Prepared LinearRunner::Prepare(const Matrix& w, const LinearInput&
   const int64_t rows = input.num_rows;
   if (w.has_quant) {
     const bool two_terms = input.terms != Terms::kOne;
-    const bool wide = kernels_.wide_bytes && std::any_of(w.segments.begin(), w.segments.end(), HasEightBits);
-    BATON_CHECK_LE(QuantisedRowsBytes(rows, w.in, two_terms, wide), quantised_bytes_);
-    prepared.quantised = QuantisedRowsIn(quantised_.get(), rows, w.in, two_terms, wide,
+    const RowForms forms = {
+        .wide = kernels_.wide_bytes && std::any_of(w.segments.begin(), w.segments.end(), HasEightBits),
+        .bf16 = kernels_.bf16_rows && rows >= kMinTileRows,
+    };
+    BATON_CHECK_LE(QuantisedRowsBytes(rows, w.in, two_terms, forms), quantised_bytes_);
+    prepared.quantised = QuantisedRowsIn(quantised_.get(), rows, w.in, two_terms, forms,
                                          input.terms == Terms::kTwo ? 0.0f : kLoThreshold);
     ForRows(rows, rows * w.in, [&](int64_t begin, int64_t end) {
       if (input.norm != nullptr) {

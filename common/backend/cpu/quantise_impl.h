@@ -79,6 +79,22 @@ BATON_ALWAYS_INLINE void StoreSums(W sum_a, W sum_b, const GroupScales& scales, 
   for (int j = 0; j < lanes.count; ++j) out.lo_used[lanes.Group(j) * out.ld + lanes.Row(j)] = static_cast<uint8_t>(scales.two[j]);
 }
 
+// Integers that bf16 holds exactly.
+inline void StoreBf16Pairs(uint16_t* p, W a) { StoreI16Pairs(reinterpret_cast<int16_t*>(p), Sar<16>(Bits(ToFloat(a)))); }
+
+// QuantisedRows::bf16_hi and bf16_lo at `at`. qa, qb: 256 hi + lo, or hi alone.
+inline void StoreBf16(W qa, W qb, const QuantisedRows& out, int64_t at) {
+  W ha = qa, hb = qb;
+  if (out.bf16_lo != nullptr) {
+    ha = Shl<8>(Sar<8>(AddI(qa, SetI(128))));
+    hb = Shl<8>(Sar<8>(AddI(qb, SetI(128))));
+    StoreBf16Pairs(out.bf16_lo + at, SubI(qa, ha));
+    StoreBf16Pairs(out.bf16_lo + at + 16, SubI(qb, hb));
+  }
+  StoreBf16Pairs(out.bf16_hi + at, ha);
+  StoreBf16Pairs(out.bf16_hi + at + 16, hb);
+}
+
 // The integers of one group.
 BATON_ALWAYS_INLINE void StoreIntegers(W qa, W qb, int64_t at, const QuantisedRows& out) {
   if (out.lo != nullptr) {
@@ -96,6 +112,7 @@ BATON_ALWAYS_INLINE void StoreIntegers(W qa, W qb, int64_t at, const QuantisedRo
     StoreI16Pairs(out.wide + at, qa);
     StoreI16Pairs(out.wide + at + 16, qb);
   }
+  if (out.bf16_hi != nullptr) StoreBf16(qa, qb, out, at);
 }
 
 // inputs(row, i): 16 of them from i, a multiple of 16, on. `limit`: of each lane.

@@ -123,6 +123,10 @@ inline B LoadB(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline void StoreB(uint8_t* p, B a) { _mm512_store_si512(p, a); }
 inline B LowNibbles(B a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
 inline B HighNibbles(B a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }
+template <int n>
+inline B ShrWords(B a) { return _mm512_srli_epi16(a, n); }
+// Each word: the one of `table` that the word's low five bits name.
+inline B LookUpWords(B table, B a) { return _mm512_permutexvar_epi16(a, table); }
 inline B AddB(B a, int x) { return _mm512_add_epi8(a, _mm512_set1_epi8(static_cast<char>(x))); }
 inline W Dot(W acc, B w, int32_t x4) { return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x4)); }
 inline void PlaceSum(V&) {}  // In a register.

@@ -335,7 +335,7 @@ std::string CaseName(const ::testing::TestParamInfo<BackendOpsTest::ParamType>& 
 
 INSTANTIATE_TEST_SUITE_P(All, BackendOpsTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni"),
+                                            ::testing::Values("scalar", "avx2", "avxvnni", "avx512vnni", "amx"),
                                             ::testing::Values("one", "mixed", "two")),
                          CaseName);
 

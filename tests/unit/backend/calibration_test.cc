@@ -10,7 +10,7 @@
 namespace baton::cpu {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
+constexpr Isa kAll[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAmx};
 
 TEST(CalibrationTest, LoopsOfEveryInstructionSetCountTheirOperations) {
   for (const Isa isa : kAll) {

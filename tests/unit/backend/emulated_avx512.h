@@ -152,6 +152,13 @@ template <int kOrder>
 inline F512 ShufflePs(F512 x, F512 y) {
   return {_mm256_shuffle_ps(x.a, y.a, kOrder), _mm256_shuffle_ps(x.b, y.b, kOrder)};
 }
+inline I512 PermutexvarEpi16(I512 order, I512 x) {
+  uint16_t from[32], words[32];
+  StoreI(from, x);
+  StoreI(words, order);
+  for (uint16_t& word : words) word = from[word & 31];
+  return LoadI(words);
+}
 inline __m128i CvtEpi32Epi8(I512 x) {  // The low bytes.
   int32_t lanes[16];
   StoreI(lanes, x);
@@ -233,6 +240,7 @@ inline I512 Dpbusd512(I512 acc, I512 u, I512 s) { return {Dpbusd(acc.a, u.a, s.a
 #define _mm512_srli_epi16 ::baton::cpu::emulated::SrliEpi16
 #undef _mm512_shuffle_epi32
 #define _mm512_shuffle_epi32(x, order) ::baton::cpu::emulated::ShuffleEpi32<static_cast<int>(order)>(x)
+#define _mm512_permutexvar_epi16 ::baton::cpu::emulated::PermutexvarEpi16
 #define _mm512_reduce_max_epi32 ::baton::cpu::emulated::ReduceMaxEpi32
 #define _mm512_sll_epi32 ::baton::cpu::emulated::SllEpi32
 #undef _mm512_shuffle_i32x4

@@ -6,7 +6,23 @@
 #include "common/base/half.h"
 
 namespace baton::cpu {
+
+// kernels_amx_emulated.cc, kernels_amx_avx512_emulated.cc
+void LinearQuantisedEmulatedTiles(const QuantLinearArgs& args);
+void LinearQuantisedAllEmulated(const QuantLinearArgs& args);
+EmulatedTileUse UseOfEmulatedTiles();
+EmulatedTileUse UseOfTilesAllEmulated();
+
 namespace {
+
+Kernels WithTiles(const Kernels& kernels, void (*linear_quantised)(const QuantLinearArgs&)) {
+  Kernels k = kernels;
+  k.isa = Isa::kAmx;
+  k.name = "amx, emulated";
+  k.bf16_rows = true;
+  k.linear_quantised = linear_quantised;
+  return k;
+}
 
 // Where each block keeps its half-precision numbers.
 std::vector<int> HalfOffsets(GgmlType type) {
@@ -30,6 +46,16 @@ std::vector<int> HalfOffsets(GgmlType type) {
 }
 
 }  // namespace
+
+EmulatedAmx EmulatedAmxOver(bool real_avx512) {
+  if (FindKernels(real_avx512 ? Isa::kAvx512Vnni : Isa::kAvx2) == nullptr) return {nullptr, nullptr};
+  if (real_avx512) {
+    static const Kernels kernels = WithTiles(*FindKernels(Isa::kAvx512Vnni), LinearQuantisedEmulatedTiles);
+    return {&kernels, UseOfEmulatedTiles};
+  }
+  static const Kernels kernels = WithTiles(kEmulatedAvx512Kernels, LinearQuantisedAllEmulated);
+  return {&kernels, UseOfTilesAllEmulated};
+}
 
 std::vector<uint8_t> RandomBlocks(std::mt19937& rng, GgmlType type, int64_t rows, int64_t columns) {
   const GgmlTypeTraits& traits = TraitsOf(type);

@@ -13,19 +13,30 @@
 
 #include "common/backend/cpu/kernels.h"
 #include "common/backend/cpu/quant_pack.h"
+#include "tests/unit/backend/emulated_tile_use.h"
 
 namespace baton::cpu {
 
 // The kernels of AVX-512 on intrinsics made of AVX2 (emulated_avx512.h).
 extern const Kernels kEmulatedAvx512Kernels;
 
-// Runs over every instruction set, AVX-512 emulated where this CPU lacks it; another is skipped, with a line.
+// The table of AMX on emulated tiles, beside real AVX-512 or the emulated one. Null where this CPU lacks what is real.
+struct EmulatedAmx {
+  const Kernels* kernels;
+  EmulatedTileUse (*use)();  // Of the calling thread.
+};
+EmulatedAmx EmulatedAmxOver(bool real_avx512);
+
+// Runs over every instruction set, AVX-512 and tiles emulated where this CPU lacks them; another is skipped, with a line.
 class KernelsTest : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     kernels_ = FindKernels(GetParam());
     if (kernels_ == nullptr && GetParam() == Isa::kAvx512Vnni && FindKernels(Isa::kAvx2) != nullptr) {
       kernels_ = &kEmulatedAvx512Kernels;
+    }
+    for (const bool real_avx512 : {true, false}) {
+      if (kernels_ == nullptr && GetParam() == Isa::kAmx) kernels_ = EmulatedAmxOver(real_avx512).kernels;
     }
     if (kernels_ == nullptr) GTEST_SKIP() << "this CPU cannot run " << IsaName(GetParam());
   }
@@ -37,7 +48,8 @@ inline std::string IsaParamName(const ::testing::TestParamInfo<Isa>& info) { ret
 
 #define BATON_INSTANTIATE_FOR_EVERY_ISA(suite)                                                                      \
   INSTANTIATE_TEST_SUITE_P(Isa, suite,                                                                              \
-                           ::testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni), IsaParamName)
+                           ::testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAmx), \
+                           IsaParamName)
 
 inline std::vector<float> RandomFloats(std::mt19937& rng, int64_t n, float scale = 1.0f) {
   std::normal_distribution<float> normal(0.0f, scale);
@@ -59,12 +71,12 @@ inline TensorView View(const std::vector<uint8_t>& bytes, GgmlType type, int64_t
   return view;
 }
 
-// Quantised rows, in every form, with the memory they live in.
+// Quantised rows, in every form if not said otherwise, with the memory they live in.
 struct OwnedRows {
-  OwnedRows(int64_t rows, int64_t in, bool two_terms)
-      : bytes(QuantisedRowsBytes(rows, in, two_terms, true)),
+  OwnedRows(int64_t rows, int64_t in, bool two_terms, RowForms forms = {.wide = true, .bf16 = true})
+      : bytes(QuantisedRowsBytes(rows, in, two_terms, forms)),
         memory(AllocateAligned(bytes)),
-        view(QuantisedRowsIn(memory.get(), rows, in, two_terms, true)) {}
+        view(QuantisedRowsIn(memory.get(), rows, in, two_terms, forms)) {}
   size_t bytes;
   std::shared_ptr<uint8_t[]> memory;
   QuantisedRows view;

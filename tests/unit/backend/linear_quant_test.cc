@@ -44,6 +44,15 @@ std::vector<float> Multiply(const Kernels& k, const PackedQuant& w, const Quanti
   return y;
 }
 
+// Of an integer that bf16 holds.
+uint16_t Bf16(int value) {
+  const float x = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  EXPECT_EQ(bits & 0xffff, 0);
+  return static_cast<uint16_t>(bits >> 16);
+}
+
 // With outliers, so that some groups have a second term.
 std::vector<float> RandomActivations(std::mt19937& rng, int64_t n) {
   std::vector<float> x = RandomFloats(rng, n);
@@ -76,7 +85,7 @@ TEST_P(LinearQuantTest, ExactActivationsGiveTheProduct) {
   for (GgmlType type : kTypes) {
     for (bool two_terms : {false, true}) {
       SCOPED_TRACE(std::string(GgmlTypeName(type)) + (two_terms ? " two terms" : ""));
-      const int64_t out = 37, in = TraitsOf(type).block_length == 256 ? 768 : 352, rows = 15;
+      const int64_t out = 37, in = TraitsOf(type).block_length == 256 ? 768 : 352, rows = 18;
       const Problem p = MakeProblem(rng, type, out, in);
       std::vector<float> x(static_cast<size_t>(rows * in));
       std::uniform_int_distribution<int> integer(-127, 127);
@@ -137,7 +146,7 @@ TEST_P(LinearQuantTest, SameBitsAsScalar) {
   for (GgmlType type : kTypes) {
     for (bool two_terms : {false, true}) {
       SCOPED_TRACE(std::string(GgmlTypeName(type)) + (two_terms ? " two terms" : ""));
-      const int64_t out = 32, in = 512, rows = 9;
+      const int64_t out = 32, in = 512, rows = 19;
       const Problem p = MakeProblem(rng, type, out, in);
       const std::vector<float> x = RandomActivations(rng, rows * in);
       OwnedRows q(rows, in, two_terms), q_scalar(rows, in, two_terms);
@@ -157,7 +166,7 @@ TEST_P(LinearQuantTest, SameBitsAsScalar) {
 TEST_P(LinearQuantTest, LargestIntegersAreExact) {
   std::mt19937 rng(12);
   for (GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ8_0, GgmlType::kQ5_1, GgmlType::kQ6_K, GgmlType::kQ2_K}) {
-    const int64_t out = 32, in = 256, rows = 13;
+    const int64_t out = 32, in = 256, rows = 21;
     Problem p = MakeProblem(rng, type, out, in);
     const QuantMatrix& w = p.packed.matrix;
     const bool four_bit = w.format == QuantFormat::k4AsymF16 || w.format == QuantFormat::k4SymF16;
@@ -173,6 +182,10 @@ TEST_P(LinearQuantTest, LargestIntegersAreExact) {
       std::fill_n(q.view.hi, q.view.ld * in, static_cast<int8_t>(hi));
       std::fill_n(q.view.lo, q.view.ld * in, static_cast<int8_t>(lo));
       std::fill_n(q.view.wide, q.view.ld * in, static_cast<int16_t>(256 * hi + lo));
+      std::fill_n(q.view.neg_sum, q.view.ld * in / 32, -32 * (256 * hi + lo));
+      std::fill_n(q.view.neg_sum16, q.view.ld * in / 16, -16 * (256 * hi + lo));
+      std::fill_n(q.view.bf16_hi, q.view.ld * in, Bf16(256 * hi));
+      std::fill_n(q.view.bf16_lo, q.view.ld * in, Bf16(lo));
       EXPECT_EQ(Multiply(k(), p.packed, q.view, rows, 0, rows),
                 Multiply(*FindKernels(Isa::kScalar), p.packed, q.view, rows, 0, rows));
     }
@@ -181,7 +194,7 @@ TEST_P(LinearQuantTest, LargestIntegersAreExact) {
 
 TEST_P(LinearQuantTest, EpiloguesAndTileRanges) {
   std::mt19937 rng(5);
-  const int64_t out = 96, in = 64, rows = 10;
+  const int64_t out = 96, in = 64, rows = 18;
   const Problem p = MakeProblem(rng, GgmlType::kQ4_1, out, in);
   const std::vector<float> x = RandomFloats(rng, rows * in);
   OwnedRows q(rows, in, true);
@@ -232,7 +245,12 @@ TEST_P(LinearQuantTest, RoundingOfActivations) {
       for (size_t i = 0; i < 32; ++i) {
         const size_t j = at * 32 + i;
         const int value = two_terms ? 256 * q.view.hi[j] + q.view.lo[j] : q.view.hi[j];
-        ASSERT_EQ(q.view.wide[at * 32 + (i & 28) + ((i & 1) * 2) + ((i & 2) / 2)], value);
+        const size_t paired = at * 32 + (i & 28) + ((i & 1) * 2) + ((i & 2) / 2);
+        ASSERT_EQ(q.view.wide[paired], value);
+        ASSERT_EQ(q.view.bf16_hi[paired], Bf16(two_terms ? 256 * q.view.hi[j] : q.view.hi[j]));
+        if (two_terms) {
+          ASSERT_EQ(q.view.bf16_lo[paired], Bf16(q.view.lo[j]));
+        }
         sum += value;
         ASSERT_NEAR(static_cast<float>(value) * q.view.scale[at], x[g * 32 + i], amax / (two_terms ? 65278 : 254) * 1.001f);
       }

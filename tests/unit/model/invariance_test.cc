@@ -248,7 +248,7 @@ TEST_P(InvarianceTest, ThreadsAndInstructionSets) {
     ExpectSame(Alone(tokens, chunk, 100), one, "threads");
   }
   if (std::string(GetParam().backend) == "reference") return;
-  for (const char* isa : {"scalar", "avx2", "avxvnni", "avx512vnni"}) {
+  for (const char* isa : {"scalar", "avx2", "avxvnni", "avx512vnni", "amx"}) {
     if (Load(isa, 2)) ExpectSame(Alone(tokens, chunk, 100), one, isa);
   }
 }
