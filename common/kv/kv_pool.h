@@ -57,6 +57,9 @@ class KvPool {
   // A transfer has put these cells of a layer on the device (true), so that the next ToDevice leaves them out, or on the host. Any thread.
   void SetOnDevice(int layer, std::span<const int32_t> blocks, bool on_device) const;
 
+  // Where its cells begin on the device, as they lie on the host: layer by layer, in order of blocks. Null for a pool of the host.
+  uint8_t* DeviceMemory() const { return device_.get(); }
+
   // Somebody outside this process may still write to the memory on the device: it stays until the process ends, whatever becomes of the pool.
   void KeepDeviceMemory() const;
 

@@ -13,7 +13,7 @@
 namespace baton {
 
 bool LinkSender::LinkSums(const Transfer& transfer) const {
-  return direct_ && transfer.grant.has_value() && transfer.grant->one_sided && link_->sums_cells();
+  return direct_ && link_->sums_cells(transfer.grant.has_value() ? &*transfer.grant : nullptr);
 }
 
 absl::Status LinkSender::SendPiece(Transfer& transfer, const Piece& piece) {
