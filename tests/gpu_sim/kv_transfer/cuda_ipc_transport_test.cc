@@ -96,6 +96,15 @@ TEST_F(CudaIpcTransportTest, ManyFramesAreSummedUpInTurns) {
   EXPECT_LT(cuda_.Count("launches"), kBlocks) << "as many as frames";
 }
 
+// For measuring what they cost: none is made, and none needs the host to see what has arrived.
+TEST_F(CudaIpcTransportTest, WithoutChecksumsNoneIsMade) {
+  Connect({.checksums = false});
+  const int64_t before = cuda_.Count("launches");
+  ExpectDelivered(Job(1));
+  EXPECT_EQ(cuda_.Count("launches"), before);
+  EXPECT_TRUE(Transfer(Job(2, 33)).verified.ok());
+}
+
 // An attempt by the devices that came to nothing, and one by the host into the same blocks.
 TEST_F(CudaIpcTransportTest, WhatCameByTheHostLastIsWhatTheDeviceGets) {
   Connect({});
