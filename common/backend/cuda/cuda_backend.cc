@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/backend/cuda/copy_queue.h"
 #include "common/backend/cuda/cuda_context.h"
 #include "common/backend/cuda/cuda_linear.h"
 #include "common/backend/cuda/cuda_matrix.h"
@@ -55,6 +56,7 @@ class CudaBackend final : public Backend {
         kernels_(options.kernels),
         linear_(context_.get(), options.cublas_library.empty() ? CublasLtApi::DefaultLibrary() : options.cublas_library,
                 options.kernels == CudaKernels::kDecode ? kDecodePanel : kPrefillPanel),
+        copies_(context_.get()),
         graphs_(context_.get()),
         arrays_(context_.get(), [this] { graphs_.Forget(); }),
         rotary_(context_.get(), [this] { graphs_.Forget(); }),
@@ -69,9 +71,11 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes) override { return context_->Allocate(bytes); }
   absl::StatusOr<std::shared_ptr<uint8_t[]>> AllocateHost(size_t bytes) override { return context_->AllocateHost(bytes); }
-  void CopyToHost(std::span<const MemoryCopy> copies) override;
-  void CopyFromHost(std::span<const MemoryCopy> copies) override;
   void CopyWithin(std::span<const MemoryCopy> copies) override;
+  CopyTicket StartCopyToHost(std::span<const MemoryCopy> copies) override { return copies_.Order(copies, CopyQueue::Direction::kToHost); }
+  CopyTicket StartCopyFromHost(std::span<const MemoryCopy> copies) override { return copies_.Order(copies, CopyQueue::Direction::kToDevice); }
+  bool CopiesEnded(CopyTicket ticket) override { return copies_.Ended(ticket); }
+  void WaitCopies(CopyTicket ticket) override { copies_.Wait(ticket); }
   absl::Status Reserve(const LayerShape& shape, int max_rows) override;
 
   absl::StatusOr<PackedMatrix> Pack(std::span<const TensorView> parts, const PackOptions& options) override;
@@ -103,13 +107,13 @@ class CudaBackend final : public Backend {
   void PrefillAttention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv, float* attention);
   void DecodeAttention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv, float* attention);
   void Add(float* x, const float* y, int64_t count);
-  void Copy(std::span<const MemoryCopy> copies, CUmemorytype from, CUmemorytype to);
   // `memory` of at least `bytes`. False after an error.
   bool Grow(std::shared_ptr<uint8_t[]>* memory, size_t* size, size_t bytes);
 
   const std::shared_ptr<CudaContext> context_;
   const CudaKernels kernels_;
   CudaLinear linear_;
+  CopyQueue copies_;
   PassGraphs graphs_;
   StepArrays arrays_;
   RotaryTable rotary_;
@@ -149,34 +153,13 @@ absl::Status CudaBackend::CheckShape(const LayerShape& shape, KvDtype dtype) con
 
 // ---- Memory.
 
-void CudaBackend::CopyToHost(std::span<const MemoryCopy> copies) {
-  Copy(copies, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST);
-  context_->Synchronize();
-}
-
 // Also in the middle of a pass that is recorded or done again: it has nothing to do with these.
-void CudaBackend::Copy(std::span<const MemoryCopy> copies, CUmemorytype from, CUmemorytype to) {
-  const CudaApi& api = context_->api();
+void CudaBackend::CopyWithin(std::span<const MemoryCopy> copies) {
   for (const MemoryCopy& copy : copies) {
     if (!status().ok()) return;
     const CUdeviceptr target = reinterpret_cast<CUdeviceptr>(copy.to), source = reinterpret_cast<CUdeviceptr>(copy.from);
-    if (to == CU_MEMORYTYPE_HOST) {
-      context_->Check(api.cuMemcpyDtoHAsync(copy.to, source, copy.bytes, context_->stream()), "cuMemcpyDtoHAsync");
-    } else if (from == CU_MEMORYTYPE_HOST) {
-      context_->Check(api.cuMemcpyHtoDAsync(target, copy.from, copy.bytes, context_->stream()), "cuMemcpyHtoDAsync");
-    } else {
-      context_->Check(api.cuMemcpyDtoDAsync(target, source, copy.bytes, context_->stream()), "cuMemcpyDtoDAsync");
-    }
+    context_->Check(context_->api().cuMemcpyDtoDAsync(target, source, copy.bytes, context_->stream()), "cuMemcpyDtoDAsync");
   }
-}
-
-void CudaBackend::CopyFromHost(std::span<const MemoryCopy> copies) {
-  Copy(copies, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE);
-  context_->Synchronize();
-}
-
-void CudaBackend::CopyWithin(std::span<const MemoryCopy> copies) {
-  Copy(copies, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE);
 }
 
 bool CudaBackend::Grow(std::shared_ptr<uint8_t[]>* memory, size_t* size, size_t bytes) {
