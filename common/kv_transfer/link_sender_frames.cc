@@ -16,6 +16,8 @@ bool LinkSender::LinkSums(const Transfer& transfer) const {
   return direct_ && link_->sums_cells(transfer.grant.has_value() ? &*transfer.grant : nullptr);
 }
 
+bool LinkSender::ReadsDevice(const std::shared_ptr<Transfer>& transfer) const { return transfer->reads_device.load(); }
+
 absl::Status LinkSender::SendPiece(Transfer& transfer, const Piece& piece) {
   const int num_tokens = transfer.job.num_tokens;
   const int blocks_per_frame = std::max<int>(1, static_cast<int>(options_.max_frame_bytes / target_.block_layer_bytes()));

@@ -266,8 +266,7 @@ absl::Status NcclPayloadReader::Move(const Frame& frame, const Staging& staging,
 
 bool SumsCellsOnDevice(const KvPool* source) {
   // Of shorter ones the host would have to make them, in whose form the cells need not lie.
-  return source != nullptr && source->DeviceMemory() != nullptr && source->layout().block_layer_bytes() >= cuda::DeviceChecksums::kLeastBytes &&
-         source->layout().block_layer_bytes() % 64 == 0;
+  return source != nullptr && source->DeviceMemory() != nullptr && cuda::DeviceChecksums::TakesCells(source->layout().block_layer_bytes());
 }
 
 std::unique_ptr<PayloadWriter> MakeNcclPayloadWriter(std::shared_ptr<NcclRuntime> runtime, absl::Duration stall_timeout, const KvPool* source) {
