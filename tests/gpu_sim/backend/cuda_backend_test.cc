@@ -60,6 +60,7 @@ std::vector<Subject> Subjects() {
   add("lt_q4_0_qwen3", "cublaslt", KvDtype::kF16, [](TinyModelOptions& m) {
     m.architecture = "qwen3";
     m.matrix_type = GgmlType::kQ4_0;
+    m.embedding_type = GgmlType::kIQ4_NL;  // Of the types whose rows the host makes.
   });
   add("lt_f32_bf16_kv", "cublaslt", KvDtype::kBf16, [](TinyModelOptions& m) {
     m.head_dim = 128;
