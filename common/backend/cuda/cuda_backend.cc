@@ -14,6 +14,7 @@
 #include "common/backend/cuda/cuda_context.h"
 #include "common/backend/cuda/cuda_linear.h"
 #include "common/backend/cuda/cuda_matrix.h"
+#include "common/backend/cuda/embedding_table.h"
 #include "common/backend/cuda/kernels/kernel_types.h"
 #include "common/backend/cuda/pass_graphs.h"
 #include "common/backend/cuda/rotary_table.h"
@@ -43,29 +44,6 @@ std::string DecodeKernel(const LayerShape& shape, KvDtype dtype) {
 }
 std::string PrefillKernel(const LayerShape& shape, KvDtype dtype) {
   return absl::StrCat("prefill_attention_", TypeName(dtype), "_d", shape.head_dim);
-}
-
-// The embedding table. Rows of the types that a kernel dequantises lie on the device as they lie in the file; others are the host's to
-// make (kernel: null).
-struct EmbeddingTable {
-  PackedMatrix file;  // TableOverFile's.
-  const char* kernel = nullptr;
-  std::shared_ptr<uint8_t[]> memory;
-  int64_t row_bytes = 0;
-};
-
-const char* EmbeddingKernel(GgmlType type) {
-  switch (type) {
-    case GgmlType::kF32: return "embed_f32";
-    case GgmlType::kF16: return "embed_f16";
-    case GgmlType::kBF16: return "embed_bf16";
-    case GgmlType::kQ4_0: return "embed_q4_0";
-    case GgmlType::kQ4_1: return "embed_q4_1";
-    case GgmlType::kQ5_0: return "embed_q5_0";
-    case GgmlType::kQ5_1: return "embed_q5_1";
-    case GgmlType::kQ8_0: return "embed_q8_0";
-    default: return nullptr;
-  }
 }
 
 KvParams Pool(const KvLayerView& kv) {
@@ -102,7 +80,7 @@ class CudaBackend final : public Backend {
   absl::Status Reserve(const LayerShape& shape, int max_rows) override;
 
   absl::StatusOr<PackedMatrix> Pack(std::span<const TensorView> parts, const PackOptions& options) override;
-  absl::StatusOr<PackedMatrix> PackTable(const TensorView& table) override;
+  absl::StatusOr<PackedMatrix> PackTable(const TensorView& table) override { return PackEmbeddingTable(context_.get(), table); }
   absl::StatusOr<std::shared_ptr<const float[]>> PackVector(std::span<const TensorView> parts) override;
 
   void BeginPass(const PassShape& shape) override;
@@ -231,20 +209,6 @@ absl::StatusOr<PackedMatrix> CudaBackend::Pack(std::span<const TensorView> parts
   return packed;
 }
 
-absl::StatusOr<PackedMatrix> CudaBackend::PackTable(const TensorView& tensor) {
-  EmbeddingTable table;
-  BATON_ASSIGN_OR_RETURN(table.file, TableOverFile(tensor));
-  PackedMatrix packed = table.file;
-  table.kernel = EmbeddingKernel(tensor.type);
-  if (table.kernel != nullptr) {
-    table.row_bytes = static_cast<int64_t>(tensor.bytes) / packed.out;
-    BATON_ASSIGN_OR_RETURN(table.memory, context_->Allocate(tensor.bytes));
-    BATON_RETURN_IF_ERROR(context_->Store(table.memory.get(), tensor.data, tensor.bytes));
-  }
-  packed.impl = std::make_shared<const EmbeddingTable>(std::move(table));
-  return packed;
-}
-
 absl::StatusOr<std::shared_ptr<const float[]>> CudaBackend::PackVector(std::span<const TensorView> parts) {
   int64_t length = 0;
   for (const TensorView& part : parts) length += part.num_elements();
@@ -271,19 +235,15 @@ void CudaBackend::EndPass(bool complete) {
 }
 
 void CudaBackend::Embed(const PackedMatrix& packed, const StepRows& rows, float* x) {
-  const EmbeddingTable& table = *static_cast<const EmbeddingTable*>(packed.impl.get());
-  const int width = static_cast<int>(packed.in);
-  if (table.kernel != nullptr) {
+  const EmbeddingTable& table = EmbeddingTableOf(packed);
+  if (table.on_device()) {
     arrays_.Send(rows);
-    if (!status().ok()) return;
-    return context_->Launch(table.kernel, {Blocks(width, 256), static_cast<unsigned>(rows.num_rows)}, 256, static_cast<const uint8_t*>(table.memory.get()),
-                            static_cast<long long>(table.row_bytes), arrays_.token_ids(), width, x);
+    return table.Gather(context_.get(), arrays_.token_ids(), rows.num_rows, x);
   }
   BATON_CHECK_LE(rows.num_rows, pinned_rows_);
   context_->Synchronize();  // The last rows have left the page-locked buffer.
-  float* const host = Floats(pinned_x_);
-  for (int row = 0; row < rows.num_rows; ++row) DequantizeRow(table.file, rows.token_ids[row], host + row * table.file.in);
-  context_->Upload(x, host, static_cast<size_t>(rows.num_rows * table.file.in) * sizeof(float));
+  table.MakeRows(rows, Floats(pinned_x_));
+  context_->Upload(x, pinned_x_.get(), static_cast<size_t>(rows.num_rows * packed.in) * sizeof(float));
 }
 
 void CudaBackend::QkvRope(const LayerShape& shape, const LayerWeights& weights, const StepRows& rows, const float* inv_freq, const float* x,
