@@ -130,6 +130,7 @@ void PrefillCall::Compute(EngineCore& core) {
   EngineCore* engine_core = &core;
   SequenceSink sink;
   sink.on_progress = [self, engine_core](const PrefillProgress& progress) { self->OnProgress(*engine_core, progress); };
+  sink.reads_device = [self] { return self->sender_->ReadsDevice(self->transfer_); };
   sink.on_prefilled = [self, engine_core](absl::Status status) { self->OnPrefilled(*engine_core, status); };
   const absl::Status status = core.AddPrefill(id_, std::move(spec), start_.first_missing_token(), std::move(sink));
   if (!status.ok()) Cancel(core, status);

@@ -127,6 +127,9 @@ struct PassShape {
 // Pointers named x, q, attention are backend memory from Allocate, fp32, row-major; logits is host memory. All operations are called
 // from one thread at a time (the engine thread). On a device they may still be under way when they return, in order; Head and the
 // copies to the host are complete.
+// Copies that were started; 0: nothing that could be waited for.
+using CopyTicket = uint64_t;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -157,9 +160,15 @@ class Backend {
   // Zeroed memory that the host uses and that copies to and from the device are fast with.
   virtual absl::StatusOr<std::shared_ptr<uint8_t[]>> AllocateHost(size_t bytes) { return Allocate(bytes); }
   // Copies after all operations before, and before all after. To and from the host they are complete on return.
-  virtual void CopyToHost(std::span<const MemoryCopy> copies) { CopyWithin(copies); }
-  virtual void CopyFromHost(std::span<const MemoryCopy> copies) { CopyWithin(copies); }
+  void CopyToHost(std::span<const MemoryCopy> copies) { WaitCopies(StartCopyToHost(copies)); }
+  void CopyFromHost(std::span<const MemoryCopy> copies) { WaitCopies(StartCopyFromHost(copies)); }
   virtual void CopyWithin(std::span<const MemoryCopy> copies);
+  // The same after all operations before, and beside those after: what uses the copies, or changes what they are made of, must wait for
+  // their end. No copies at all: the end of the operations before.
+  virtual CopyTicket StartCopyToHost(std::span<const MemoryCopy> copies);
+  virtual CopyTicket StartCopyFromHost(std::span<const MemoryCopy> copies);
+  virtual bool CopiesEnded(CopyTicket /*ticket*/) { return true; }
+  virtual void WaitCopies(CopyTicket /*ticket*/) {}
 
   // Sizes the backend's scratch for operations on up to max_rows rows of layers of this shape (and for any smaller one), so
   // that serving allocates nothing. Scratch only grows. RESOURCE_EXHAUSTED names the size.
@@ -217,6 +226,14 @@ class Backend {
 inline absl::Status Backend::CheckShape(const LayerShape&, KvDtype) const { return absl::OkStatus(); }
 inline void Backend::CopyWithin(std::span<const MemoryCopy> copies) {
   for (const MemoryCopy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+}
+inline CopyTicket Backend::StartCopyToHost(std::span<const MemoryCopy> copies) {
+  CopyWithin(copies);
+  return 0;
+}
+inline CopyTicket Backend::StartCopyFromHost(std::span<const MemoryCopy> copies) {
+  CopyWithin(copies);
+  return 0;
 }
 inline void Backend::HeadAndChoose(const LayerShape&, const float*, const PackedMatrix&, std::span<const int32_t>, const float*,
                                    std::span<const TokenChoice>, float*, int32_t*) {

@@ -39,7 +39,8 @@ struct TokenEvent {
   int32_t stop_token_id = -1;           // The stop token, when one ended the choice (it is this event's token).
 };
 
-// Newly computed KV of a prefill: layers [layer_begin, layer_end) of tokens [token_begin, token_end) are in the pool.
+// Newly computed KV of a prefill: layers [layer_begin, layer_end) of tokens [token_begin, token_end) are in the pool, where the owner reads
+// it (SequenceSink::reads_device).
 struct PrefillProgress {
   int layer_begin = 0, layer_end = 0;
   int token_begin = 0, token_end = 0;
@@ -50,6 +51,9 @@ struct PrefillProgress {
 struct SequenceSink {
   std::function<void(const TokenEvent&)> on_token;
   std::function<void(const PrefillProgress&)> on_progress;  // Prefill jobs only.
+  // Whether the owner reads whole cells where the backend computes, from now on: then on_progress says that they are there, and the host
+  // gets the cell only that is not full. Null: he reads the pool's form on the host.
+  std::function<bool()> reads_device;
   // With prompt_logprobs: of prompt tokens from number `first` on (1 or more: nothing says how likely the first is), in order and
   // without gaps, before on_prefilled. Each once.
   std::function<void(int first, const std::vector<SampledToken>&)> on_prompt_logprobs;
@@ -131,7 +135,8 @@ class EngineCore {
   //   INVALID_ARGUMENT    the spec is not valid (names field, value, bound), or the id is in use.
   //   FAILED_PRECONDITION max_running is 0.
   absl::StatusOr<Landing> ReserveLanding(SequenceId id, SequenceSpec spec, SequenceSink sink);
-  // The transfer verified: joins the running batch at the next step. Whole landed blocks enter the prefix cache. Ignored for
+  // The transfer verified: joins the running batch at the next step, on a device once its blocks have been brought there, for which no other
+  // sequence's step waits. Whole landed blocks enter the prefix cache. Ignored for
   // a sequence that is not landing.
   void Landed(SequenceId id);
   // Compute what is missing here, in chunks, instead; ends with on_prefilled, then tokens. Nobody else may write to the

@@ -2,8 +2,10 @@
 #ifndef BATON_COMMON_ENGINE_ENGINE_CORE_IMPL_H_
 #define BATON_COMMON_ENGINE_ENGINE_CORE_IMPL_H_
 
+#include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -62,8 +64,14 @@ class EngineCore::Impl {
   void EndSequence(Sequence* sequence);
   void EndRequest(const std::shared_ptr<Request>& request);
   void FailAll(Batch* batch, const absl::Status& device);
-  // To the request's owner, who reads the pool's form on the host.
+  // To the request's owner, once what was computed is where he reads it: on the host, or, where he says so, whole cells on the device.
   void Report(const Sequence& sequence, const PrefillProgress& progress);
+  // Those whose copies have ended, in order; waits until no more than `max_open` are left.
+  void DeliverReports(size_t max_open);
+  // Makes sequences run whose landed blocks have come to the device. `wait`: the first of them is waited for. Whether there was one.
+  bool FinishArrivals(bool wait);
+  // Nothing of the request's blocks is being copied any more, and it is not heard of.
+  void EndCopies(const Request* request);
   void FailRequest(const std::shared_ptr<Request>& request, const absl::Status& status);
   void CacheComputedBlocks(Sequence* sequence);
 
@@ -114,6 +122,14 @@ class EngineCore::Impl {
   int num_landing_ = 0;
   int num_recompute_waiting_ = 0;
   uint64_t next_number_ = 0;
+  // What is on its way between the device and the host, in the order asked for.
+  struct CopiedReport {
+    std::shared_ptr<Request> request;
+    PrefillProgress progress;
+    CopyTicket ticket = 0;
+  };
+  std::deque<CopiedReport> reports_;
+  std::deque<std::pair<Request*, CopyTicket>> arriving_;  // Landed: their blocks, to the device.
   Batch prefill_batch_;  // And the mixed one.
   Batch decode_batch_;
   absl::Duration prefill_credit_ = absl::ZeroDuration();  // Time that the pass gets before the next decode step.

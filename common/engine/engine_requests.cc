@@ -162,16 +162,44 @@ void EngineCore::Impl::Landed(SequenceId id) {
   if (found == requests_.end()) return;
   Sequence* sequence = found->second->sequences[0].get();
   if (sequence->state != State::kLanding) return;
-  pool_->ToDevice(sequence->table.blocks().subspan(sequence->num_computed / blocks_.block_size()));
-  sequence->num_computed = sequence->num_to_prefill();
-  CacheComputedBlocks(sequence);
-  StartRunning(found->second.get());
+  Request* const request = found->second.get();
+  if (std::any_of(arriving_.begin(), arriving_.end(), [request](const auto& each) { return each.first == request; })) return;
+  arriving_.emplace_back(request, pool_->StartToDevice(sequence->table.blocks().subspan(sequence->num_computed / blocks_.block_size())));
+  FinishArrivals(/*wait=*/false);
+}
+
+// No decode step waits for the copies of a sequence that is not in it.
+bool EngineCore::Impl::FinishArrivals(bool wait) {
+  bool any = false;
+  for (; !arriving_.empty() && (wait || pool_->Ended(arriving_.front().second)); wait = false) {
+    const auto [request, ticket] = arriving_.front();
+    pool_->Wait(ticket);
+    arriving_.pop_front();
+    any = true;
+    Sequence* const sequence = request->sequences[0].get();
+    sequence->num_computed = sequence->num_to_prefill();
+    CacheComputedBlocks(sequence);
+    StartRunning(request);
+  }
+  return any;
+}
+
+void EngineCore::Impl::EndCopies(const Request* request) {
+  std::erase_if(arriving_, [&](const auto& each) {
+    if (each.first == request) pool_->Wait(each.second);
+    return each.first == request;
+  });
+  std::erase_if(reports_, [&](const CopiedReport& report) {
+    if (report.request.get() == request) pool_->Wait(report.ticket);
+    return report.request.get() == request;
+  });
 }
 
 absl::Status EngineCore::Impl::PrefillLocally(SequenceId id) {
   const auto found = requests_.find(id);
   if (found == requests_.end()) return absl::NotFoundError(absl::StrFormat("sequence %d is unknown", id));
   Sequence* sequence = found->second->sequences[0].get();
+  EndCopies(found->second.get());
   if (sequence->state == State::kLanding) EnterState(sequence, State::kWaiting);
   return absl::OkStatus();
 }
@@ -183,6 +211,7 @@ absl::StatusOr<Landing> EngineCore::Impl::ReplaceLandingBlocks(SequenceId id, st
   if (sequence->state != State::kLanding) {
     return absl::FailedPreconditionError(absl::StrFormat("sequence %d is past its landing", id));
   }
+  EndCopies(found->second.get());
   const int num_cached_blocks = sequence->num_computed / blocks_.block_size();
   BATON_ASSIGN_OR_RETURN(const auto fresh, blocks_.Allocate(sequence->table.num_blocks() - num_cached_blocks));
   for (BlockId block : sequence->table.blocks().subspan(num_cached_blocks)) {
@@ -249,6 +278,7 @@ void EngineCore::Impl::EndSequence(Sequence* sequence) {
 }
 
 void EngineCore::Impl::EndRequest(const std::shared_ptr<Request>& request) {
+  EndCopies(request.get());
   for (const auto& sequence : request->sequences) EndSequence(sequence.get());
   blocks_.UnrefAll(std::exchange(request->fork_blocks, {}));
   requests_.erase(request->id);
@@ -271,6 +301,7 @@ std::vector<BlockId> EngineCore::Impl::CancelQuarantined(SequenceId id) {
   const auto found = requests_.find(id);
   if (found == requests_.end()) return quarantined;
   const std::shared_ptr<Request> request = found->second;
+  EndCopies(request.get());
   Sequence* sequence = request->sequences[0].get();
   if (sequence->state == State::kLanding) {
     const int num_cached_blocks = sequence->num_computed / blocks_.block_size();

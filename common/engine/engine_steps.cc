@@ -7,9 +7,16 @@
 #include "common/engine/engine_core_impl.h"
 
 namespace baton {
+namespace {
+
+constexpr size_t kUnitsAhead = 2;  // Of a pass, that are computed while what they follow is being brought to the host.
+
+}  // namespace
 
 bool EngineCore::Impl::Step(const Pause& pause) {
-  const bool reported = ReportPrefilled();
+  bool reported = FinishArrivals(/*wait=*/false);
+  DeliverReports(reports_.size());
+  reported = ReportPrefilled() || reported;
   bool worked;
   if (!options_.decode_first) {
     worked = RunMixedStep(pause);
@@ -24,7 +31,8 @@ bool EngineCore::Impl::Step(const Pause& pause) {
 #ifndef NDEBUG
   CheckInvariants();
 #endif
-  return worked || reported;
+  // With nothing else to do there is this to wait for.
+  return worked || reported || FinishArrivals(/*wait=*/true);
 }
 
 // Sequences that have nothing left to compute: found in the prefix cache, or prompts of one token.
@@ -104,6 +112,9 @@ Plan EngineCore::Impl::MakePlanNow(bool with_running_needs) const {
 }
 
 void EngineCore::Impl::Preempt(Sequence* sequence) {
+  for (const CopiedReport& report : reports_) {
+    if (report.request.get() == sequence->request) pool_->Wait(report.ticket);
+  }
   blocks_.UnrefAll(sequence->table.Take());
   if (!sequence->request->forked) blocks_.UnrefAll(std::exchange(sequence->request->fork_blocks, {}));
   sequence->num_computed = 0;
@@ -161,6 +172,7 @@ void EngineCore::Impl::ReportCached(const std::vector<std::shared_ptr<Request>>&
     if (request->num_cached <= request->first_token) continue;
     Report(sequence, {0, model_->config().num_layers, request->first_token, request->num_cached});
   }
+  DeliverReports(0);
 }
 
 // ---- Running.
@@ -237,6 +249,12 @@ bool EngineCore::Impl::Advance(Batch* batch) {
     return false;
   }
   ReportProgress(batch);
+  // The device has the next units to do while the copies of the last ones are under way; in the end everything is told.
+  if (batch->active()) DeliverReports(more ? kUnitsAhead * batch->entries().size() : 0);
+  if (const absl::Status device = model_->backend()->status(); !device.ok()) {
+    FailAll(batch, device);
+    return false;
+  }
   return more;
 }
 
@@ -251,8 +269,22 @@ void EngineCore::Impl::FailAll(Batch* batch, const absl::Status& device) {
 
 void EngineCore::Impl::Report(const Sequence& sequence, const PrefillProgress& progress) {
   const int first = progress.token_begin / blocks_.block_size(), last = (progress.token_end - 1) / blocks_.block_size();
-  pool_->ToHost(progress.layer_begin, progress.layer_end, sequence.table.blocks().subspan(first, last + 1 - first));
-  sequence.request->sink.on_progress(progress);
+  std::span<const BlockId> blocks = sequence.table.blocks().subspan(first, last + 1 - first);
+  const SequenceSink& sink = sequence.request->sink;
+  if (sink.reads_device && sink.reads_device()) blocks = blocks.last(progress.token_end % blocks_.block_size() != 0 ? 1 : 0);
+  reports_.push_back({sequence.request->shared_from_this(), progress, pool_->StartToHost(progress.layer_begin, progress.layer_end, blocks)});
+  DeliverReports(reports_.size());
+}
+
+// An owner may end any sequence: its reports are gone then.
+void EngineCore::Impl::DeliverReports(size_t max_open) {
+  while (!reports_.empty() && (reports_.size() > max_open || pool_->Ended(reports_.front().ticket))) {
+    const CopiedReport report = std::move(reports_.front());
+    reports_.pop_front();
+    pool_->Wait(report.ticket);
+    // What a device that failed has computed is nobody's.
+    if (model_->backend()->status().ok()) report.request->sink.on_progress(report.progress);
+  }
 }
 
 // What the pass has completed since the last time: layer by layer, and panel by panel of the last one, because what it ends with

@@ -95,12 +95,14 @@ std::vector<MemoryCopy> KvPool::Copies(int layer_begin, int layer_end, std::span
   return copies;
 }
 
-void KvPool::ToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const {
-  if (device_ != nullptr) backend_->CopyToHost(Copies(layer_begin, layer_end, blocks, true));
+CopyTicket KvPool::StartToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const {
+  return device_ == nullptr ? 0 : backend_->StartCopyToHost(Copies(layer_begin, layer_end, blocks, true));
 }
 
-void KvPool::ToDevice(std::span<const int32_t> blocks) const {
-  if (device_ != nullptr) backend_->CopyFromHost(Copies(0, layout_.num_layers, blocks, false));
+CopyTicket KvPool::StartToDevice(std::span<const int32_t> blocks) const {
+  if (device_ == nullptr) return 0;
+  const std::vector<MemoryCopy> copies = Copies(0, layout_.num_layers, blocks, false);
+  return copies.empty() ? 0 : backend_->StartCopyFromHost(copies);
 }
 
 void KvPool::SetOnDevice(int layer, std::span<const int32_t> blocks, bool on_device) const {

@@ -52,10 +52,21 @@ class KvPool {
 
   // Brings cells of the layers [layer_begin, layer_end) to the host, after all that the backend was asked to compute; whole blocks to
   // the device. Engine thread; complete on return. Nothing to do for a pool of the host.
-  void ToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const;
-  void ToDevice(std::span<const int32_t> blocks) const;
+  void ToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const { Wait(StartToHost(layer_begin, layer_end, blocks)); }
+  void ToDevice(std::span<const int32_t> blocks) const { Wait(StartToDevice(blocks)); }
+  // The same, begun and not waited for: nobody uses the cells where they are brought to, or writes to them where they come from, before Ended
+  // or Wait says so. No blocks to the host: the end of what was computed before. Engine thread.
+  CopyTicket StartToHost(int layer_begin, int layer_end, std::span<const int32_t> blocks) const;
+  CopyTicket StartToDevice(std::span<const int32_t> blocks) const;
+  bool Ended(CopyTicket ticket) const { return ticket == 0 || backend_->CopiesEnded(ticket); }
+  void Wait(CopyTicket ticket) const {
+    if (ticket != 0) backend_->WaitCopies(ticket);
+  }
   // A transfer has put these cells of a layer on the device (true), so that the next ToDevice leaves them out, or on the host. Any thread.
   void SetOnDevice(int layer, std::span<const int32_t> blocks, bool on_device) const;
+
+  // Where its cells begin on the device, as they lie on the host: layer by layer, in order of blocks. Null for a pool of the host.
+  uint8_t* DeviceMemory() const { return device_.get(); }
 
   // Somebody outside this process may still write to the memory on the device: it stays until the process ends, whatever becomes of the pool.
   void KeepDeviceMemory() const;

@@ -67,9 +67,9 @@ class KvLink {
   virtual absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) = 0;
   // False once the connection is known to be broken. Any thread.
   virtual bool alive() const = 0;
-  // Frames of whole cells of the writer's pool, with a one-sided grant, may be handed over without their checksum: it is made where the
-  // pool lies, on the way. After Open.
-  virtual bool sums_cells() const { return false; }
+  // Frames of whole cells of the writer's pool may be handed over, with this grant (null: none was needed), without their checksum: it is
+  // made where the pool lies, on the way. After Open.
+  virtual bool sums_cells(const LinkGrant* /*grant*/) const { return false; }
 
   // `token`: what the writer was given for the attempt; none where nobody gave it one.
   virtual absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) = 0;

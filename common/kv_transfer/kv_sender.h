@@ -52,6 +52,9 @@ class KvSender {
   // from first_token on and without gaps; what fills no whole block of the peer's is sent with the piece that does.
   virtual void Push(const std::shared_ptr<Transfer>& transfer, int layer_begin, int layer_end, int token_begin,
                     int token_end) = 0;
+  // Whether whole cells that are pushed from now on are read where they lie on the device of the writer's pool, and not in its form on the
+  // host. Once true, it stays so. Any thread.
+  virtual bool ReadsDevice(const std::shared_ptr<Transfer>& /*transfer*/) const { return false; }
   // Everything was pushed. The sender fills in layout, checksum and sizes.
   virtual void Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) = 0;
   // Stops copying; on_done says CANCELLED unless it was done already.

@@ -107,6 +107,20 @@ absl::Status LandingZone::AcceptOnDevice(const FrameHeader& header, uint64_t che
   return status;
 }
 
+absl::Status LandingZone::BeginMove(const FrameHeader& header, size_t payload_bytes, std::optional<uint64_t> checksum) {
+  absl::Status status = CheckFrame(header, payload_bytes);
+  if (status.ok() && header.token_end % pool_->layout().block_size != 0) {
+    status = absl::InvalidArgumentError(absl::StrCat("KV frame up to token ", header.token_end, " ends within a cell"));
+  }
+  if (status.ok() && options_.verify_frames) status = CompareSum(header, checksum.value_or(~header.checksum));
+  return Pin(status);
+}
+
+void LandingZone::EndMove(const FrameHeader& header, const absl::Status& moved) {
+  const size_t payload_bytes = static_cast<size_t>(header.token_end - header.token_begin) * pool_->layout().token_layer_bytes();
+  FinishFrame(header, payload_bytes, moved, /*on_device=*/true);
+}
+
 absl::Status LandingZone::Pin(const absl::Status& status) {
   std::optional<Waiting> waiting;
   {

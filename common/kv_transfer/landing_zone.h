@@ -87,7 +87,7 @@ class LandingZone {
   // `on_unpinned` is called once, on a transport thread, if Close found the zone pinned and the copy has ended.
   LandingZone(const LandingZoneOptions& options, KvPool* pool, const Clock* clock, std::function<void()> on_unpinned);
 
-  // Four ways for a frame to come. All threads; different frames at the same time.
+  // Five ways for a frame to come. All threads; different frames at the same time.
   //   CANCELLED         the zone is closed: drop the frame, nothing was written.
   //   INVALID_ARGUMENT  outside the transfer, badly aligned or of the wrong size; names the bound.
   //   DATA_LOSS         checksum mismatch.
@@ -102,6 +102,11 @@ class LandingZone {
   absl::Status Accept(const FrameHeader& header);
   // The same on a device, where `checksum` was made of what lies there.
   absl::Status AcceptOnDevice(const FrameHeader& header, uint64_t checksum);
+  // Whole cells in the pool's layout that lie on the pool's device, elsewhere; `checksum` was made of them there (nothing: only where the zone
+  // does not verify). After OK the zone is pinned, and the caller copies them to their blocks on the device; EndMove says that nothing is
+  // copied any more, and how that went.
+  absl::Status BeginMove(const FrameHeader& header, size_t payload_bytes, std::optional<uint64_t> checksum);
+  void EndMove(const FrameHeader& header, const absl::Status& moved);
 
   // OK when `manifest` matches what is expected and what arrived covers every (layer, token) exactly once. Nothing can be
   // written afterwards, whatever the result: an attempt has one manifest.
@@ -123,6 +128,7 @@ class LandingZone {
   int attempt() const { return options_.attempt; }
   const TransferId& transfer() const { return options_.transfer; }
   const WriteToken& token() const { return options_.token; }
+  bool verifies_frames() const { return options_.verify_frames; }
   std::span<const BlockId> blocks() const { return options_.blocks; }
 
  private:

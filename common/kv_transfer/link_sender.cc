@@ -160,6 +160,7 @@ void LinkSender::HandleOf(const std::shared_ptr<Transfer>& transfer, Command& co
   if (status.ok()) {
     status = command.kind == Command::Kind::kBegin ? BeginTransfer(transfer) : Do(*transfer, command);
   }
+  if (status.ok() && link_ != nullptr && transfer->link == link_ && LinkSums(*transfer)) transfer->reads_device.store(true);
   if (status.ok()) return;
   const auto link = transfer->link;  // End takes it.
   End(*transfer, status);

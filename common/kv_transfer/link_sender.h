@@ -53,6 +53,7 @@ class LinkSender final : public KvSender {
   void SetBlocks(const std::shared_ptr<Transfer>& transfer, std::vector<BlockId> blocks) override;
   void Push(const std::shared_ptr<Transfer>& transfer, int layer_begin, int layer_end, int token_begin,
             int token_end) override;
+  bool ReadsDevice(const std::shared_ptr<Transfer>& transfer) const override;
   void Finish(const std::shared_ptr<Transfer>& transfer, Manifest manifest) override;
   void Cancel(const std::shared_ptr<Transfer>& transfer) override;
   void Stop() override;

@@ -13,8 +13,10 @@
 namespace baton {
 
 bool LinkSender::LinkSums(const Transfer& transfer) const {
-  return direct_ && transfer.grant.has_value() && transfer.grant->one_sided && link_->sums_cells();
+  return direct_ && link_->sums_cells(transfer.grant.has_value() ? &*transfer.grant : nullptr);
 }
+
+bool LinkSender::ReadsDevice(const std::shared_ptr<Transfer>& transfer) const { return transfer->reads_device.load(); }
 
 absl::Status LinkSender::SendPiece(Transfer& transfer, const Piece& piece) {
   const int num_tokens = transfer.job.num_tokens;

@@ -31,6 +31,7 @@ class KvSender::Transfer {
   std::vector<std::pair<size_t, std::shared_ptr<const uint64_t>>> checksums;  // Of records by index: theirs to come.
   SendStats stats;
 
+  std::atomic<bool> reads_device{false};  // What the link sums up it does not read on the host.
   std::atomic<bool> ended{false};
   std::atomic<bool> cancelled{false};  // By this process.
   std::atomic<bool> fenced{false};     // By the peer's Abort.

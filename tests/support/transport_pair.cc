@@ -99,7 +99,8 @@ KvLayout TestReceiver::wire_layout() const {
 
 TestReceiver::TestReceiver(const Options& options) : options_(options) {
   const bool shared = options.kind == TransportKind::kShm && options.share_pool;
-  Backend* const backend = options.kind == TransportKind::kCudaIpc && options.share_pool ? DeviceBackend() : HostBackend();
+  const bool on_device = TransportOf(options.kind).needs_device && options.on_device && options.share_pool;
+  Backend* const backend = on_device ? DeviceBackend() : HostBackend();
   auto pool = shared ? KvPool::CreateShared(options.layout, options.num_blocks) : KvPool::Create(options.layout, options.num_blocks, backend);
   BATON_CHECK(pool.ok()) << pool.status();
   pool_ = *std::move(pool);
@@ -189,6 +190,7 @@ std::shared_ptr<LandingZone> TestReceiver::OpenZone(const TransferId& transfer, 
   options.num_tokens = num_tokens;
   options.token_hash = kTokenHash;
   options.compatibility = Compatibility();
+  options.verify_frames = options_.verify_frames;
   auto zone = std::make_shared<LandingZone>(options, pool_.get(), Clock::Real(), std::move(on_unpinned));
   directory_.Put(zone);
   return zone;
@@ -262,6 +264,7 @@ std::unique_ptr<LinkSender> MakeSender(const TransportOffer& offer, const Sender
   sender.address = offer.address;
   sender.transfer_timeout = options.transfer_timeout;
   sender.max_frame_bytes = options.max_frame_bytes;
+  sender.checksum_frames = options.checksum_frames;
   const KvLinkFactory factory = LinkFactoryFor(offer, options.transfer_timeout, nullptr, options.pool);
   return std::make_unique<LinkSender>(sender, options.pool, [factory, decorate = options.decorate](KvLink::Events events) {
     auto link = factory(std::move(events));

@@ -35,6 +35,8 @@ class TestReceiver {
     bool int8_wire = false;  // Frames come in eight bits.
     bool require_tokens = false;
     bool share_pool = true;  // False: nobody is granted to write by himself, by whatever kind.
+    bool on_device = true;   // Of kinds that move device memory: the pool lies on a simulated GPU, where it is not kept to the receiver.
+    bool verify_frames = true;
   };
   explicit TestReceiver(const Options& options);
   ~TestReceiver();
@@ -106,6 +108,7 @@ struct SenderOptions {
   std::string model = "model-a";
   absl::Duration transfer_timeout = absl::Seconds(10);
   size_t max_frame_bytes = 1 << 20;
+  bool checksum_frames = true;
   // Around each link that the sender makes; null: none.
   std::function<std::unique_ptr<KvLink>(std::unique_ptr<KvLink>)> decorate;
 };

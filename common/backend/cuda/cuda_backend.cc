@@ -10,9 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/backend/cuda/copy_queue.h"
 #include "common/backend/cuda/cuda_context.h"
 #include "common/backend/cuda/cuda_linear.h"
 #include "common/backend/cuda/cuda_matrix.h"
+#include "common/backend/cuda/embedding_table.h"
 #include "common/backend/cuda/kernels/kernel_types.h"
 #include "common/backend/cuda/pass_graphs.h"
 #include "common/backend/cuda/rotary_table.h"
@@ -55,6 +57,7 @@ class CudaBackend final : public Backend {
         kernels_(options.kernels),
         linear_(context_.get(), options.cublas_library.empty() ? CublasLtApi::DefaultLibrary() : options.cublas_library,
                 options.kernels == CudaKernels::kDecode ? kDecodePanel : kPrefillPanel),
+        copies_(context_.get()),
         graphs_(context_.get()),
         arrays_(context_.get(), [this] { graphs_.Forget(); }),
         rotary_(context_.get(), [this] { graphs_.Forget(); }),
@@ -69,13 +72,15 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes) override { return context_->Allocate(bytes); }
   absl::StatusOr<std::shared_ptr<uint8_t[]>> AllocateHost(size_t bytes) override { return context_->AllocateHost(bytes); }
-  void CopyToHost(std::span<const MemoryCopy> copies) override;
-  void CopyFromHost(std::span<const MemoryCopy> copies) override;
   void CopyWithin(std::span<const MemoryCopy> copies) override;
+  CopyTicket StartCopyToHost(std::span<const MemoryCopy> copies) override { return copies_.Order(copies, CopyQueue::Direction::kToHost); }
+  CopyTicket StartCopyFromHost(std::span<const MemoryCopy> copies) override { return copies_.Order(copies, CopyQueue::Direction::kToDevice); }
+  bool CopiesEnded(CopyTicket ticket) override { return copies_.Ended(ticket); }
+  void WaitCopies(CopyTicket ticket) override { copies_.Wait(ticket); }
   absl::Status Reserve(const LayerShape& shape, int max_rows) override;
 
   absl::StatusOr<PackedMatrix> Pack(std::span<const TensorView> parts, const PackOptions& options) override;
-  absl::StatusOr<PackedMatrix> PackTable(const TensorView& table) override { return TableOverFile(table); }
+  absl::StatusOr<PackedMatrix> PackTable(const TensorView& table) override { return PackEmbeddingTable(context_.get(), table); }
   absl::StatusOr<std::shared_ptr<const float[]>> PackVector(std::span<const TensorView> parts) override;
 
   void BeginPass(const PassShape& shape) override;
@@ -103,13 +108,13 @@ class CudaBackend final : public Backend {
   void PrefillAttention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv, float* attention);
   void DecodeAttention(const LayerShape& shape, const StepRows& rows, const float* q, const KvLayerView& kv, float* attention);
   void Add(float* x, const float* y, int64_t count);
-  void Copy(std::span<const MemoryCopy> copies, CUmemorytype from, CUmemorytype to);
   // `memory` of at least `bytes`. False after an error.
   bool Grow(std::shared_ptr<uint8_t[]>* memory, size_t* size, size_t bytes);
 
   const std::shared_ptr<CudaContext> context_;
   const CudaKernels kernels_;
   CudaLinear linear_;
+  CopyQueue copies_;
   PassGraphs graphs_;
   StepArrays arrays_;
   RotaryTable rotary_;
@@ -149,34 +154,13 @@ absl::Status CudaBackend::CheckShape(const LayerShape& shape, KvDtype dtype) con
 
 // ---- Memory.
 
-void CudaBackend::CopyToHost(std::span<const MemoryCopy> copies) {
-  Copy(copies, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST);
-  context_->Synchronize();
-}
-
 // Also in the middle of a pass that is recorded or done again: it has nothing to do with these.
-void CudaBackend::Copy(std::span<const MemoryCopy> copies, CUmemorytype from, CUmemorytype to) {
-  const CudaApi& api = context_->api();
+void CudaBackend::CopyWithin(std::span<const MemoryCopy> copies) {
   for (const MemoryCopy& copy : copies) {
     if (!status().ok()) return;
     const CUdeviceptr target = reinterpret_cast<CUdeviceptr>(copy.to), source = reinterpret_cast<CUdeviceptr>(copy.from);
-    if (to == CU_MEMORYTYPE_HOST) {
-      context_->Check(api.cuMemcpyDtoHAsync(copy.to, source, copy.bytes, context_->stream()), "cuMemcpyDtoHAsync");
-    } else if (from == CU_MEMORYTYPE_HOST) {
-      context_->Check(api.cuMemcpyHtoDAsync(target, copy.from, copy.bytes, context_->stream()), "cuMemcpyHtoDAsync");
-    } else {
-      context_->Check(api.cuMemcpyDtoDAsync(target, source, copy.bytes, context_->stream()), "cuMemcpyDtoDAsync");
-    }
+    context_->Check(context_->api().cuMemcpyDtoDAsync(target, source, copy.bytes, context_->stream()), "cuMemcpyDtoDAsync");
   }
-}
-
-void CudaBackend::CopyFromHost(std::span<const MemoryCopy> copies) {
-  Copy(copies, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE);
-  context_->Synchronize();
-}
-
-void CudaBackend::CopyWithin(std::span<const MemoryCopy> copies) {
-  Copy(copies, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE);
 }
 
 bool CudaBackend::Grow(std::shared_ptr<uint8_t[]>* memory, size_t* size, size_t bytes) {
@@ -250,12 +234,16 @@ void CudaBackend::EndPass(bool complete) {
   arrays_.set_recordable(0);
 }
 
-void CudaBackend::Embed(const PackedMatrix& table, const StepRows& rows, float* x) {
+void CudaBackend::Embed(const PackedMatrix& packed, const StepRows& rows, float* x) {
+  const EmbeddingTable& table = EmbeddingTableOf(packed);
+  if (table.on_device()) {
+    arrays_.Send(rows);
+    return table.Gather(context_.get(), arrays_.token_ids(), rows.num_rows, x);
+  }
   BATON_CHECK_LE(rows.num_rows, pinned_rows_);
   context_->Synchronize();  // The last rows have left the page-locked buffer.
-  float* const host = Floats(pinned_x_);
-  for (int row = 0; row < rows.num_rows; ++row) DequantizeRow(table, rows.token_ids[row], host + row * table.in);
-  context_->Upload(x, host, static_cast<size_t>(rows.num_rows * table.in) * sizeof(float));
+  table.MakeRows(rows, Floats(pinned_x_));
+  context_->Upload(x, pinned_x_.get(), static_cast<size_t>(rows.num_rows * packed.in) * sizeof(float));
 }
 
 void CudaBackend::QkvRope(const LayerShape& shape, const LayerWeights& weights, const StepRows& rows, const float* inv_freq, const float* x,

@@ -46,6 +46,8 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   const CudaApi& api() const { return api_; }
   const CudaDevice& device() const { return device_; }
   CUstream stream() const { return stream_; }
+  // Makes the context the calling thread's.
+  absl::Status Bind() const;
 
   // Zeroed memory of the device, 256-byte aligned; page-locked memory of the host. RESOURCE_EXHAUSTED names the size.
   absl::StatusOr<std::shared_ptr<uint8_t[]>> Allocate(size_t bytes);
@@ -94,8 +96,6 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   absl::Status LoadKernels();
   absl::Status LoadImage(const KernelImage& image);
   void LaunchKernel(const char* name, Dim3 grid, unsigned threads, void** arguments);
-  // Makes the context the calling thread's.
-  absl::Status Bind() const;
   static std::vector<std::string> EntriesOf(const char* ptx);
 
   CudaApi api_;

@@ -38,6 +38,9 @@ class DeviceChecksums {
  public:
   // What is shorter has another form of the hash, which is the host's to make.
   static constexpr size_t kLeastBytes = 241;
+  // Whether a frame of whole cells of so many bytes, aligned as a pool has them, is always one that Add takes into an empty batch, if
+  // it has no more than kMaxCells.
+  static constexpr bool TakesCells(size_t cell_bytes) { return cell_bytes >= kLeastBytes && cell_bytes % 64 == 0; }
   static constexpr size_t kMaxFrames = 256, kMaxCells = 16384;  // Of a batch.
 
   // Takes what it will ever need: some 150 KB of the device and of page-locked memory. `kernel` outlives it.

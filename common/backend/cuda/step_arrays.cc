@@ -33,6 +33,7 @@ void StepArrays::Flatten(const StepRows& rows) {
   for (int s = 0; s < rows.num_sequences; ++s) {
     wanted_.insert(wanted_.end(), static_cast<size_t>(rows.query_starts[s + 1] - rows.query_starts[s]), s);
   }
+  for (int row = 0; row < rows.num_rows; ++row) wanted_.push_back(rows.token_ids != nullptr ? rows.token_ids[row] : 0);
   wanted_.insert(wanted_.end(), rows.query_starts, rows.query_starts + rows.num_sequences + 1);
   for (int s = 0; s < rows.num_sequences; ++s) {
     const int begin = rows.query_starts[s], end = rows.query_starts[s + 1];

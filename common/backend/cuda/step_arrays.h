@@ -33,8 +33,9 @@ class StepArrays {
   const int* slots() const { return At(num_rows_); }         // [num_rows]
   const int* contexts() const { return At(2 * num_rows_); }  // [num_rows] position + 1
   const int* table_of() const { return At(3 * num_rows_); }  // [num_rows] the row's sequence
-  const int* query_starts() const { return At(4 * num_rows_); }                    // [num_sequences + 1]
-  const int* block_tables() const { return At(4 * num_rows_ + num_sequences_ + 1); }  // [num_sequences, max_blocks()]
+  const int* token_ids() const { return At(4 * num_rows_); }  // [num_rows]
+  const int* query_starts() const { return At(5 * num_rows_); }                    // [num_sequences + 1]
+  const int* block_tables() const { return At(5 * num_rows_ + num_sequences_ + 1); }  // [num_sequences, max_blocks()]
   int max_blocks() const { return max_blocks_; }
   int longest_sequence() const { return longest_sequence_; }  // In rows.
   int longest_context() const { return longest_context_; }    // In tokens.

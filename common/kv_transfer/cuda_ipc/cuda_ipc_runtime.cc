@@ -23,10 +23,7 @@ struct Exported {
 
 }  // namespace
 
-CUdeviceptr DeviceAddressOf(const KvPool& pool) {
-  const uint8_t* const computed = pool.Layer(0).k;
-  return computed == pool.Cell(0, 0).data() ? 0 : reinterpret_cast<CUdeviceptr>(computed);
-}
+CUdeviceptr DeviceAddressOf(const KvPool& pool) { return reinterpret_cast<CUdeviceptr>(pool.DeviceMemory()); }
 
 absl::StatusOr<std::shared_ptr<CudaIpcRuntime>> CudaIpcRuntime::Open(const CudaIpcOptions& options) {
   std::shared_ptr<CudaIpcRuntime> runtime(new CudaIpcRuntime(options));

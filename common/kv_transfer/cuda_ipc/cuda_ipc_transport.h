@@ -14,7 +14,7 @@ namespace baton {
 
 // One machine, one user, GPUs at both ends: shm's kin. Decode's pool on the device is opened by every writer, by the driver's interprocess
 // handle, which comes with Welcome over a Unix socket; a writer with a grant copies into its blocks from device to device. What lies there is
-// brought to the host by decode and verified there. As with shm, the mapping is a matter of trust, and a receiver that keeps its pool to
+// verified there by decode. As with shm, the mapping is a matter of trust, and a receiver that keeps its pool to
 // itself gets the payload over the socket. No header of CUDA here: a build without it has these functions too.
 
 struct CudaIpcOptions {

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
-#include "common/kv_transfer/checksum.h"
 #include "common/kv_transfer/cuda_ipc/copy_stream.h"
 
 namespace baton {
@@ -47,7 +46,7 @@ class DevicePeerPool final : public PeerPool {
   ~DevicePeerPool() override;
 
   absl::Status Place(const OutgoingFrame& frame, const Interrupted& interrupted) override;
-  bool sums_cells() const override { return source_ != nullptr; }
+  bool sums_cells() const override { return source_ != nullptr && cuda::DeviceChecksums::TakesCells(layout_.block_layer_bytes()); }
   absl::StatusOr<size_t> Arrived() override;
   absl::Status Finish(const Interrupted& interrupted) override;
   bool Settle() override;
@@ -67,7 +66,7 @@ class DevicePeerPool final : public PeerPool {
   absl::Status PlaceCell(CUdeviceptr to, std::span<const uint8_t> bytes, bool lasting, const Interrupted& interrupted);
   // Page-locked memory of the batch for one cell; perhaps of the next batch.
   absl::StatusOr<uint8_t*> Stage(const Interrupted& interrupted);
-  // Orders the checksum of a frame whose cells are sources_, or makes it.
+  // Orders the checksum of a frame whose cells are sources_. INTERNAL  it has others, or too many.
   absl::Status Sum(const OutgoingFrame& frame, const Interrupted& interrupted);
   // With the next batch's checksums there, if they are not yet.
   absl::StatusOr<cuda::DeviceChecksums*> BatchChecksums();
@@ -135,11 +134,9 @@ absl::Status DevicePeerPool::Sum(const OutgoingFrame& frame, const Interrupted& 
     BATON_ASSIGN_OR_RETURN(checksums, BatchChecksums());
     added = checksums->Add(sources_, cell_bytes, bytes);
   }
-  if (added) {
-    wanted_.push_back(frame.checksum);
-  } else {
-    *frame.checksum = FrameChecksum(frame.payload);  // Few bytes, or very many.
-  }
+  // The form on the host need not have them.
+  if (!added) return absl::InternalError(absl::StrCat("no checksum can be made on the device of a frame of ", bytes, " bytes"));
+  wanted_.push_back(frame.checksum);
   return absl::OkStatus();
 }
 

@@ -37,7 +37,12 @@ absl::Status NcclChannel::Start(const ncclUniqueId& id) {
   const cuda::CudaApi& cuda = runtime.cuda();
   BATON_RETURN_IF_ERROR(runtime.Bind());
   BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuStreamCreate(&resources_->stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
-  for (Slot& slot : resources_->slots) BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuEventCreate(&slot.event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuStreamCreate(&resources_->copies, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+  for (Slot& slot : resources_->slots) {
+    for (CUevent* const event : {&slot.moved, &slot.copied}) {
+      BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
+    }
+  }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // No call of it waits for the peer.
   const ncclResult_t result = runtime.nccl().ncclCommInitRankConfig(&resources_->comm, 2, id, rank_, &config);
@@ -90,16 +95,62 @@ absl::Status NcclChannel::WaitUntil(const std::function<absl::StatusOr<bool>()>&
 
 // ---- Slots.
 
-size_t NcclChannel::capacity(int slot) const { return resources_->slots[static_cast<size_t>(slot)].staging.bytes; }
-
-absl::StatusOr<uint8_t*> NcclChannel::Claim(int slot, size_t bytes, const Interrupted& interrupted) {
+absl::Status NcclChannel::Claim(int slot, size_t bytes, const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(Wait(slot, interrupted));
-  Slot& claimed = resources_->slots[static_cast<size_t>(slot)];
-  if (claimed.staging.bytes < bytes) {
-    if (claimed.staging.bytes > 0) resources_->runtime->GiveBack(std::exchange(claimed.staging, {}));
-    BATON_ASSIGN_OR_RETURN(claimed.staging, resources_->runtime->TakeStaging(std::max(bytes, kSlotBytes)));
+  Staging& staging = resources_->slots[static_cast<size_t>(slot)].staging;
+  if (staging.bytes < bytes) {
+    if (staging.bytes > 0) resources_->runtime->GiveBack(std::exchange(staging, {}));
+    BATON_ASSIGN_OR_RETURN(staging, resources_->runtime->TakeStaging(std::max(bytes, kSlotBytes)));
   }
-  return claimed.staging.host;
+  staging.checksums->Clear();
+  return absl::OkStatus();
+}
+
+absl::Status NcclChannel::Copy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
+  const cuda::CudaApi& cuda = resources_->runtime->cuda();
+  return cuda.ToStatus(cuda.cuMemcpyDtoDAsync(to, from, bytes, resources_->copies), "cuMemcpyDtoDAsync");
+}
+
+absl::Status NcclChannel::Upload(CUdeviceptr to, const uint8_t* from, size_t bytes) {
+  BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
+  const cuda::CudaApi& cuda = resources_->runtime->cuda();
+  return cuda.ToStatus(cuda.cuMemcpyHtoDAsync(to, from, bytes, resources_->copies), "cuMemcpyHtoDAsync");
+}
+
+absl::Status NcclChannel::Sum(int slot) {
+  BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
+  return staging(slot).checksums->Launch(resources_->copies);
+}
+
+absl::Status NcclChannel::MarkCopied(int slot) {
+  BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
+  const cuda::CudaApi& cuda = resources_->runtime->cuda();
+  const Slot& marked = resources_->slots[static_cast<size_t>(slot)];
+  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuEventRecord(marked.copied, resources_->copies), "cuEventRecord"));
+  return Tell(resources_->copies);
+}
+
+absl::StatusOr<bool> NcclChannel::Copied(int slot, bool wait, const Interrupted& interrupted) {
+  if (resources_ == nullptr) return absl::UnavailableError("the NCCL channel is closed");
+  BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
+  const cuda::CudaApi& cuda = resources_->runtime->cuda();
+  const CUevent copied = resources_->slots[static_cast<size_t>(slot)].copied;
+  const auto reached = [&]() -> absl::StatusOr<bool> {
+    BATON_RETURN_IF_ERROR(Advance());
+    const CUresult ready = cuda.cuEventQuery(copied);
+    if (ready == CUDA_ERROR_NOT_READY) return false;
+    BATON_RETURN_IF_ERROR(cuda.ToStatus(ready, "cuEventQuery"));
+    return true;
+  };
+  if (!wait) return reached();
+  BATON_RETURN_IF_ERROR(WaitUntil(reached, "the GPU copied nothing", interrupted));
+  return true;
+}
+
+absl::Status NcclChannel::Receive(int slot, size_t bytes, std::vector<std::pair<size_t, size_t>> to_host) {
+  if (resources_ != nullptr) resources_->slots[static_cast<size_t>(slot)].to_host = std::move(to_host);
+  return Enqueue(slot, bytes);
 }
 
 absl::Status NcclChannel::Enqueue(int slot, size_t bytes) {
@@ -128,6 +179,7 @@ absl::Status NcclChannel::Advance() {
   }
 }
 
+// Slots come from the stream of copies, and go back to it: events, not the host, keep the order.
 absl::Status NcclChannel::Issue(Slot& slot) {
   const cuda::CudaApi& cuda = resources_->runtime->cuda();
   const cuda::NcclApi& nccl = resources_->runtime->nccl();
@@ -135,7 +187,7 @@ absl::Status NcclChannel::Issue(Slot& slot) {
   void* const device = reinterpret_cast<void*>(slot.staging.device);
   // cudaStream_t is the driver's.
   if (rank_ == 0) {
-    BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuMemcpyHtoDAsync(slot.staging.device, slot.staging.host, slot.bytes, resources_->stream), "cuMemcpyHtoDAsync"));
+    BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuStreamWaitEvent(resources_->stream, slot.copied, 0), "cuStreamWaitEvent"));
     return nccl.ToStatus(nccl.ncclSend(device, slot.bytes, ncclUint8, 1, resources_->comm, resources_->stream), resources_->comm, "ncclSend");
   }
   return nccl.ToStatus(nccl.ncclRecv(device, slot.bytes, ncclUint8, 0, resources_->comm, resources_->stream), resources_->comm, "ncclRecv");
@@ -143,12 +195,25 @@ absl::Status NcclChannel::Issue(Slot& slot) {
 
 absl::Status NcclChannel::FinishIssue(Slot& slot) {
   const cuda::CudaApi& cuda = resources_->runtime->cuda();
-  if (rank_ == 1) {
-    BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuMemcpyDtoHAsync(slot.staging.host, slot.staging.device, slot.bytes, resources_->stream), "cuMemcpyDtoHAsync"));
+  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuEventRecord(slot.moved, resources_->stream), "cuEventRecord"));
+  if (rank_ == 0) {
+    slot.state = Slot::State::kBusy;
+    return Tell(resources_->stream);
   }
-  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuEventRecord(slot.event, resources_->stream), "cuEventRecord"));
+  const CUstream copies = resources_->copies;
+  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuStreamWaitEvent(copies, slot.moved, 0), "cuStreamWaitEvent"));
+  BATON_RETURN_IF_ERROR(slot.staging.checksums->Launch(copies));
+  for (const auto& [offset, bytes] : slot.to_host) {
+    BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuMemcpyDtoHAsync(slot.staging.host + offset, slot.staging.device + offset, bytes, copies), "cuMemcpyDtoHAsync"));
+  }
+  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuEventRecord(slot.copied, copies), "cuEventRecord"));
   slot.state = Slot::State::kBusy;
-  // Whoever waits is told; where the GPU fails before that, the looks at the event find out.
+  return Tell(copies);
+}
+
+// Where the GPU fails before that, the looks at events find out.
+absl::Status NcclChannel::Tell(CUstream stream) {
+  const cuda::CudaApi& cuda = resources_->runtime->cuda();
   auto signal = std::make_unique<std::shared_ptr<Signal>>(resources_->signal);
   const auto tell = [](void* argument) {
     const std::unique_ptr<std::shared_ptr<Signal>> told(static_cast<std::shared_ptr<Signal>*>(argument));
@@ -156,7 +221,7 @@ absl::Status NcclChannel::FinishIssue(Slot& slot) {
     ++(*told)->count;
     (*told)->changed.NotifyAll();
   };
-  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuLaunchHostFunc(resources_->stream, tell, signal.get()), "cuLaunchHostFunc"));
+  BATON_RETURN_IF_ERROR(cuda.ToStatus(cuda.cuLaunchHostFunc(stream, tell, signal.get()), "cuLaunchHostFunc"));
   signal.release();
   return absl::OkStatus();
 }
@@ -185,7 +250,7 @@ absl::Status NcclChannel::Wait(int slot, const Interrupted& interrupted) {
         bool in_progress = false;
         BATON_RETURN_IF_ERROR(AsyncState(&in_progress));
         if (waited.state != Slot::State::kBusy) return false;
-        const CUresult ready = cuda.cuEventQuery(waited.event);
+        const CUresult ready = cuda.cuEventQuery(rank_ == 0 ? waited.moved : waited.copied);
         if (ready == CUDA_ERROR_NOT_READY) return false;
         BATON_RETURN_IF_ERROR(cuda.ToStatus(ready, "cuEventQuery"));
         waited.state = Slot::State::kIdle;
@@ -233,16 +298,21 @@ void NcclChannel::End(Resources& resources, bool orderly) {
     if (!ended) nccl.ncclCommAbort(resources.comm);
   }
   if (resources.entered) runtime.Leave();
-  if (resources.stream == nullptr) return;
-  if (!wait(kLeaveStream, [&] { return cuda.cuStreamQuery(resources.stream) != CUDA_ERROR_NOT_READY; })) {
+  // The copies wait for NCCL's stream, not the other way round any more.
+  for (const CUstream stream : {resources.stream, resources.copies}) {
+    if (stream == nullptr || wait(kLeaveStream, [&] { return cuda.cuStreamQuery(stream) != CUDA_ERROR_NOT_READY; })) continue;
     BATON_LOG(ERROR) << "NCCL: work does not leave its stream after the communicator's end";
     return;
   }
   for (Slot& slot : resources.slots) {
     if (slot.staging.bytes > 0) runtime.GiveBack(slot.staging);
-    if (slot.event != nullptr) cuda.cuEventDestroy(slot.event);
+    for (const CUevent event : {slot.moved, slot.copied}) {
+      if (event != nullptr) cuda.cuEventDestroy(event);
+    }
   }
-  cuda.cuStreamDestroy(resources.stream);
+  for (const CUstream stream : {resources.stream, resources.copies}) {
+    if (stream != nullptr) cuda.cuStreamDestroy(stream);
+  }
 }
 
 }  // namespace baton

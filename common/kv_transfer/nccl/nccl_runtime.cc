@@ -26,12 +26,15 @@ absl::StatusOr<std::shared_ptr<NcclRuntime>> NcclRuntime::Open(const NcclTranspo
 }
 
 absl::Status NcclRuntime::Start() {
-  BATON_RETURN_IF_ERROR(cuda::FindCudaDevice(options_.cuda_driver, options_.ordinal).status());
+  BATON_ASSIGN_OR_RETURN(const cuda::CudaDevice device, cuda::FindCudaDevice(options_.cuda_driver, options_.ordinal));
   BATON_ASSIGN_OR_RETURN(cuda_, cuda::CudaApi::Load(options_.cuda_driver));
   BATON_ASSIGN_OR_RETURN(nccl_, cuda::NcclApi::Load(options_.nccl_library));
   BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuDeviceGet(&device_, options_.ordinal), "cuDeviceGet"));
   // The one that the backend computes in, and the runtime inside NCCL uses.
-  return cuda_.ToStatus(cuda_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
+  BATON_RETURN_IF_ERROR(cuda_.ToStatus(cuda_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain"));
+  BATON_RETURN_IF_ERROR(Bind());
+  BATON_ASSIGN_OR_RETURN(checksum_kernel_, cuda::ChecksumKernel::Load(cuda_, device.compute_capability));
+  return absl::OkStatus();
 }
 
 NcclRuntime::~NcclRuntime() {
@@ -39,6 +42,7 @@ NcclRuntime::~NcclRuntime() {
   MutexLock lock(&mutex_);
   if (Bind().ok()) {
     for (const Staging& staging : unused_) Free(staging);
+    checksum_kernel_.reset();
   }
   cuda_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -76,10 +80,12 @@ absl::StatusOr<Staging> NcclRuntime::TakeStaging(size_t bytes) {
   void* host = nullptr;
   const absl::Status allocated = cuda_.ToStatus(cuda_.cuMemHostAlloc(&host, bytes, 0), doing);
   staging.host = static_cast<uint8_t*>(host);
-  if (!allocated.ok()) {
+  auto checksums = allocated.ok() ? cuda::DeviceChecksums::Create(checksum_kernel_.get()) : allocated;
+  if (!checksums.ok()) {
     Free(staging);
-    return allocated;
+    return checksums.status();
   }
+  staging.checksums = checksums->release();
   return staging;
 }
 
@@ -92,6 +98,7 @@ void NcclRuntime::GiveBack(const Staging& staging) {
 }
 
 void NcclRuntime::Free(const Staging& staging) const {
+  delete staging.checksums;
   cuda_.cuMemFree(staging.device);
   if (staging.host != nullptr) cuda_.cuMemFreeHost(staging.host);
 }

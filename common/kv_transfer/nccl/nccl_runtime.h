@@ -10,17 +10,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/backend/cuda/cuda_api.h"
+#include "common/backend/cuda/device_checksums.h"
 #include "common/backend/cuda/nccl_api.h"
 #include "common/base/mutex.h"
 #include "common/kv_transfer/nccl/nccl_transport.h"
 
 namespace baton {
 
-// Page-locked memory and as much of the GPU.
+// Page-locked memory and as much of the GPU, and a batch of checksums of what lies there. The runtime's to free: what may still be in use is
+// not given back.
 struct Staging {
   uint8_t* host = nullptr;
   CUdeviceptr device = 0;
   size_t bytes = 0;
+  cuda::DeviceChecksums* checksums = nullptr;
 };
 
 // The driver, NCCL and the primary context of one GPU. Thread-safe.
@@ -57,6 +60,7 @@ class NcclRuntime {
   cuda::NcclApi nccl_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+  std::unique_ptr<cuda::ChecksumKernel> checksum_kernel_;
   mutable Mutex mutex_;
   int num_communicators_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Staging> unused_ ABSL_GUARDED_BY(mutex_);

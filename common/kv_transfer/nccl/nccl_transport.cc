@@ -24,8 +24,8 @@ absl::StatusOr<std::unique_ptr<KvReceiver>> StartNcclKvReceiver(std::shared_ptr<
   StreamReceiverOptions receiver;
   receiver.kind = TransportKind::kNccl;
   receiver.address = FormatHostPort(advertised_host, bound.port);
-  receiver.open_payloads = [runtime, stall_timeout](std::span<const uint8_t> invitation) {
-    return OpenNcclPayloadReader(runtime, stall_timeout, invitation);
+  receiver.open_payloads = [runtime, stall_timeout, pool = options.pool](std::span<const uint8_t> invitation) {
+    return OpenNcclPayloadReader(runtime, stall_timeout, pool, invitation);
   };
   return std::make_unique<StreamReceiver>(receiver, std::move(options), std::move(listening), directory, std::move(events));
 }
@@ -37,7 +37,10 @@ std::unique_ptr<KvLink> MakeNcclKvLink(std::shared_ptr<NcclRuntime> runtime, con
   link.address = options.address;
   link.connect = [address = options.address](absl::Duration timeout) { return ConnectTcp(address, timeout); };
   link.stall_timeout = options.stall_timeout;
-  link.make_payloads = [runtime, stall_timeout = options.stall_timeout] { return MakeNcclPayloadWriter(runtime, stall_timeout); };
+  link.make_payloads = [runtime, stall_timeout = options.stall_timeout, source = options.source] {
+    return MakeNcclPayloadWriter(runtime, stall_timeout, source);
+  };
+  link.payloads_sum_cells = SumsCellsOnDevice(options.source);
   return std::make_unique<StreamLink>(std::move(link), std::move(events));
 }
 

@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<KvReceiver>> StartNcclKvReceiver(std::shared_ptr<
 struct NcclKvLinkOptions {
   std::string address;
   absl::Duration stall_timeout = absl::Seconds(10);
+  const KvPool* source = nullptr;  // Cells of it go from the device, where it has them there. Outlives the link. Null: none do.
 };
 std::unique_ptr<KvLink> MakeNcclKvLink(std::shared_ptr<NcclRuntime> runtime, const NcclKvLinkOptions& options,
                                        KvLink::Events events);

@@ -94,6 +94,11 @@ absl::Status StreamLink::SendOpen(const TransferId& transfer, int attempt, const
   return SendSome().status();
 }
 
+bool StreamLink::sums_cells(const LinkGrant* grant) const {
+  if (peer_pool_ != nullptr) return grant != nullptr && grant->one_sided && peer_pool_->sums_cells();
+  return options_.make_payloads != nullptr && options_.payloads_sum_cells;
+}
+
 absl::Status StreamLink::SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(interrupted());
   if (!alive()) return Broken("the receiver closed it");
@@ -171,7 +176,8 @@ absl::Status StreamLink::WaitUntil(const std::function<bool()>& done, const Inte
 absl::Status StreamLink::Flush(const Interrupted& interrupted) {
   placed_bytes_ = 0;
   BATON_RETURN_IF_ERROR(AnnouncePlaced(/*all=*/true, interrupted));
-  BATON_RETURN_IF_ERROR(SendBatch());
+  BATON_RETURN_IF_ERROR(EndBatch());
+  BATON_RETURN_IF_ERROR(SendBatches(/*all=*/true, interrupted));
   const auto sent = [this] {
     return std::all_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->out.empty(); });
   };
@@ -185,7 +191,8 @@ absl::Status StreamLink::SendManifest(const TransferId& transfer, int attempt, c
   BATON_RETURN_IF_ERROR(interrupted());
   if (!alive()) return Broken("the receiver closed it");
   BATON_RETURN_IF_ERROR(AnnouncePlaced(/*all=*/true, interrupted));
-  BATON_RETURN_IF_ERROR(SendBatch());
+  BATON_RETURN_IF_ERROR(EndBatch());
+  BATON_RETURN_IF_ERROR(SendBatches(/*all=*/true, interrupted));
   connections_[0]->out.Append(EncodeMessage(MessageType::kManifest, transfer, attempt, EncodeManifest(manifest)));
   BATON_RETURN_IF_ERROR(Flush(interrupted));
   if (payloads_ == nullptr) return absl::OkStatus();
@@ -195,7 +202,8 @@ absl::Status StreamLink::SendManifest(const TransferId& transfer, int attempt, c
 void StreamLink::SendAborted(const TransferId& transfer, int attempt) {
   if (connections_.empty() || connections_[0]->out.size() > kStuckBytes) return;
   if (alive()) AnnouncePlaced(/*all=*/false, [] { return absl::OkStatus(); }).IgnoreError();  // A broken link says as much.
-  if (alive()) SendBatch().IgnoreError();  // As here.
+  // As here. What Settle has waited for is ready.
+  if (alive() && EndBatch().ok()) SendBatches(/*all=*/false, [] { return absl::OkStatus(); }).IgnoreError();
   connections_[0]->out.Append(EncodeMessage(MessageType::kAborted, transfer, attempt));
   if (alive()) SendSome().status().IgnoreError();  // A broken link says as much.
 }
@@ -204,6 +212,7 @@ void StreamLink::SendAborted(const TransferId& transfer, int attempt) {
 void StreamLink::Settle() {
   for (const auto& connection : connections_) connection->out.Own();
   if (peer_pool_ != nullptr && !peer_pool_->Settle()) broken_.store(true);
+  if (payloads_ != nullptr && (!EndBatch().ok() || !payloads_->Settle())) broken_.store(true);
 }
 
 void StreamLink::Close(absl::Duration flush_timeout) {

@@ -32,6 +32,7 @@ struct StreamLinkOptions {
   std::function<absl::StatusOr<std::unique_ptr<PeerPool>>(const StreamHello& welcome, const Fd& memory)> open_pool;
   absl::Duration stall_timeout = absl::Seconds(10);
   std::function<std::unique_ptr<PayloadWriter>()> make_payloads;  // Null: payloads go over the sockets.
+  bool payloads_sum_cells = false;  // With make_payloads: it makes the checksums of frames that come without, of whole cells.
 };
 
 // A link over stream sockets. Frames go round its connections, straight from the blocks by scatter-gather; or, with a shared
@@ -45,7 +46,7 @@ class StreamLink final : public KvLink {
   TransportKind kind() const override { return options_.kind; }
   absl::StatusOr<LinkHello> Open(const LinkHello& self, absl::Duration timeout) override;
   bool alive() const override { return open_.load() && !broken_.load(); }
-  bool sums_cells() const override { return peer_pool_ != nullptr && peer_pool_->sums_cells(); }
+  bool sums_cells(const LinkGrant* grant) const override;
   absl::Status SendOpen(const TransferId& transfer, int attempt, const WriteToken& token) override;
   absl::Status SendFrame(const OutgoingFrame& frame, const Interrupted& interrupted) override;
   absl::Status Flush(const Interrupted& interrupted) override;
@@ -72,7 +73,9 @@ class StreamLink final : public KvLink {
   absl::Status AnnouncePlaced(bool all, const Interrupted& interrupted);
   absl::Status AddToBatch(const OutgoingFrame& frame, const Interrupted& interrupted);
   absl::Status OpenPayloads(const Interrupted& interrupted);
-  absl::Status SendBatch();
+  absl::Status EndBatch();
+  // Announces and sends the batches that have been ended and are ready; `all`: waits until every one is.
+  absl::Status SendBatches(bool all, const Interrupted& interrupted);
   // `interrupted`, with the sockets kept going, and the link's own end.
   Interrupted WhileAlive(const Interrupted& interrupted);
   // What a call to the payload channel, or the receiver's pool, came to: one that failed takes the link with it.
@@ -101,7 +104,12 @@ class StreamLink final : public KvLink {
   std::deque<std::pair<MessageHeader, std::shared_ptr<const uint64_t>>> placed_;
   size_t placed_bytes_ = 0;  // Since the last flush.
   std::unique_ptr<PayloadWriter> payloads_;  // Null before the first frame.
-  std::vector<BatchedFrame> batch_;          // In it, and not announced.
+  struct Batch {
+    std::vector<BatchedFrame> frames;
+    std::vector<std::shared_ptr<const uint64_t>> checksums;  // Of each, where it is if not in the header.
+  };
+  Batch batch_;              // That is being filled.
+  std::deque<Batch> ended_;  // Not announced.
   std::atomic<bool> open_{false}, broken_{false};
   std::atomic<bool> drained_{false};  // The receiver has closed every connection.
   std::vector<uint8_t> answers_;  // Read and not yet whole. The reader's, after Open; as is the next.

@@ -66,15 +66,18 @@ void StreamLink::ReleasePool() {
 absl::Status StreamLink::AddToBatch(const OutgoingFrame& frame, const Interrupted& interrupted) {
   BATON_RETURN_IF_ERROR(OpenPayloads(interrupted));
   while (true) {
-    const absl::StatusOr<bool> added = payloads_->Add(frame.payload, WhileAlive(interrupted));
+    // Room for it there must be before it is begun.
+    if (batch_.frames.empty()) BATON_RETURN_IF_ERROR(SendBatches(/*all=*/ended_.size() >= PayloadWriter::kMaxEnded, interrupted));
+    const absl::StatusOr<bool> added = payloads_->Add(frame, WhileAlive(interrupted));
     BATON_RETURN_IF_ERROR(OfPayloads(added.status(), interrupted));
     if (*added) break;
-    BATON_RETURN_IF_ERROR(SendBatch());
+    BATON_RETURN_IF_ERROR(EndBatch());
   }
   size_t bytes = 0;
   for (const auto& piece : frame.payload) bytes += piece.size();
-  batch_.push_back({frame.transfer, frame.attempt, frame.header, static_cast<uint32_t>(bytes)});
-  return batch_.size() < kMaxBatchFrames ? absl::OkStatus() : SendBatch();
+  batch_.frames.push_back({frame.transfer, frame.attempt, frame.header, static_cast<uint32_t>(bytes)});
+  batch_.checksums.push_back(frame.checksum);
+  return batch_.frames.size() < kMaxBatchFrames ? absl::OkStatus() : EndBatch();
 }
 
 absl::Status StreamLink::OpenPayloads(const Interrupted& interrupted) {
@@ -87,13 +90,27 @@ absl::Status StreamLink::OpenPayloads(const Interrupted& interrupted) {
   return OfPayloads(payloads_->Connect(WhileAlive(interrupted)), interrupted);
 }
 
-// The announcement first: the other end can only take what it knows of.
-absl::Status StreamLink::SendBatch() {
-  if (batch_.empty()) return absl::OkStatus();
-  connections_[0]->out.Append(EncodeMessage(MessageType::kBatch, {}, 0, EncodeBatch(batch_)));
-  batch_.clear();
-  BATON_RETURN_IF_ERROR(SendSome().status());
-  return OfPayloads(payloads_->SendBatch(), [] { return absl::OkStatus(); });
+absl::Status StreamLink::EndBatch() {
+  if (batch_.frames.empty()) return absl::OkStatus();
+  ended_.push_back(std::exchange(batch_, {}));
+  return OfPayloads(payloads_->EndBatch(), [] { return absl::OkStatus(); });
+}
+
+// The announcement first: the other end can only take what it knows of. The checksums are part of it.
+absl::Status StreamLink::SendBatches(bool all, const Interrupted& interrupted) {
+  for (; !ended_.empty(); ended_.pop_front()) {
+    const absl::StatusOr<bool> ready = payloads_->Ready(all, WhileAlive(interrupted));
+    BATON_RETURN_IF_ERROR(OfPayloads(ready.status(), interrupted));
+    if (!*ready) return absl::OkStatus();
+    Batch& batch = ended_.front();
+    for (size_t i = 0; i < batch.frames.size(); ++i) {
+      if (batch.checksums[i] != nullptr) batch.frames[i].frame.checksum = *batch.checksums[i];
+    }
+    connections_[0]->out.Append(EncodeMessage(MessageType::kBatch, {}, 0, EncodeBatch(batch.frames)));
+    BATON_RETURN_IF_ERROR(SendSome().status());
+    BATON_RETURN_IF_ERROR(OfPayloads(payloads_->SendBatch(), [] { return absl::OkStatus(); }));
+  }
+  return absl::OkStatus();
 }
 
 KvLink::Interrupted StreamLink::WhileAlive(const Interrupted& interrupted) {

@@ -31,13 +31,16 @@ absl::Status StreamSession::ReadMessages() {
     if (ahead_end_ - ahead_begin_ < kHeaderBytes) BATON_RETURN_IF_ERROR(AcceptPlaced());  // The next one may be long in coming.
     if (ahead_begin_ == ahead_end_) {
       const iovec vector = {.iov_base = ahead_.data(), .iov_len = ahead_.size()};
-      const auto bytes = ReadSome(std::span(&vector, 1));
+      auto bytes = source_->ReadNow(std::span(&vector, 1));
+      if (!bytes.ok() || *bytes == 0) BATON_RETURN_IF_ERROR(LandBatches());
+      if (bytes.ok() && *bytes == 0) bytes = ReadSome(std::span(&vector, 1));
       if (absl::IsOutOfRange(bytes.status())) return absl::OkStatus();
       BATON_RETURN_IF_ERROR(bytes.status());
       ahead_begin_ = 0;
       ahead_end_ = *bytes;
       continue;
     }
+    if (ahead_end_ - ahead_begin_ < kHeaderBytes) BATON_RETURN_IF_ERROR(LandBatches());
     BATON_RETURN_IF_ERROR(Read(head));
     BATON_ASSIGN_OR_RETURN(const MessageHeader header, DecodeHeader(head));
     BATON_RETURN_IF_ERROR(Handle(header));
@@ -49,6 +52,7 @@ absl::Status StreamSession::Handle(const MessageHeader& header) {
     return absl::InvalidArgumentError("KV link: the first message must be Hello");
   }
   if (header.type != MessageType::kPlacedFrame) BATON_RETURN_IF_ERROR(AcceptPlaced());
+  if (header.type != MessageType::kBatch) BATON_RETURN_IF_ERROR(LandBatches());
   if (header.type == MessageType::kFrame) return OnFrame(header);
   body_.resize(header.body_bytes);
   BATON_RETURN_IF_ERROR(Read(body_));
@@ -106,6 +110,10 @@ absl::Status StreamSession::OnPlacedFrame(const MessageHeader& header) {
     core_->OnFrameResult(peer_, header.transfer, zone->Accept(header.frame));
     return absl::OkStatus();
   }
+  if (!zone->verifies_frames()) {
+    core_->OnFrameResult(peer_, header.transfer, zone->AcceptOnDevice(header.frame, header.frame.checksum));
+    return absl::OkStatus();
+  }
   if (placed_ == nullptr) {
     BATON_ASSIGN_OR_RETURN(placed_, options_.open_placed());
   }
@@ -138,16 +146,26 @@ absl::Status StreamSession::OnInvite() {
 absl::Status StreamSession::OnBatch() {
   if (payloads_ == nullptr) return absl::InvalidArgumentError("KV link: a batch before an invitation");
   BATON_ASSIGN_OR_RETURN(const std::vector<BatchedFrame> frames, DecodeBatch(body_));
-  size_t bytes = 0;
-  for (const BatchedFrame& batched : frames) bytes += batched.payload_bytes;
-  BATON_ASSIGN_OR_RETURN(std::span<const uint8_t> payloads,
-                         payloads_->Receive(bytes, [this] { return source_->Interrupted(); }));
-  for (const BatchedFrame& batched : frames) {
-    const std::span<const uint8_t> payload = payloads.first(batched.payload_bytes);
-    payloads = payloads.subspan(batched.payload_bytes);
-    const auto zone = core_->Find(*admissions_, batched.transfer, batched.attempt);
-    if (zone != nullptr) core_->OnFrameResult(peer_, batched.transfer, zone->Write(batched.frame, payload));
+  std::vector<PayloadReader::Announced> announced;
+  for (const BatchedFrame& frame : frames) {
+    const auto zone = core_->Find(*admissions_, frame.transfer, frame.attempt);
+    announced.push_back({frame, zone == nullptr || zone->verifies_frames()});
   }
+  if (num_batches_ == PayloadReader::kMaxBatches) BATON_RETURN_IF_ERROR(LandBatch());
+  BATON_RETURN_IF_ERROR(payloads_->Receive(std::move(announced), [this] { return source_->Interrupted(); }));
+  ++num_batches_;
+  return absl::OkStatus();
+}
+
+absl::Status StreamSession::LandBatch() {
+  --num_batches_;
+  return payloads_->Land([this](const BatchedFrame& frame) { return core_->Find(*admissions_, frame.transfer, frame.attempt); },
+                         [this](const BatchedFrame& frame, const absl::Status& status) { core_->OnFrameResult(peer_, frame.transfer, status); },
+                         [this] { return source_->Interrupted(); });
+}
+
+absl::Status StreamSession::LandBatches() {
+  while (num_batches_ > 0) BATON_RETURN_IF_ERROR(LandBatch());
   return absl::OkStatus();
 }
 

@@ -65,6 +65,10 @@ class StreamSession {
   absl::Status AcceptPlaced();
   absl::Status OnInvite();
   absl::Status OnBatch();
+  // Brings the oldest batch under way to its blocks.
+  absl::Status LandBatch();
+  // All of them: before the thread waits for what may be long in coming.
+  absl::Status LandBatches();
   absl::Status ReceiveFrame(FrameArrival& arrival);
   absl::Status Read(std::span<uint8_t> to);
   // Something, as soon as there is anything.
@@ -86,6 +90,7 @@ class StreamSession {
   size_t ahead_begin_ = 0, ahead_end_ = 0;
   std::vector<uint8_t> body_;
   std::unique_ptr<PayloadReader> payloads_;  // Null before an invitation.
+  size_t num_batches_ = 0;                   // Under way there.
   std::unique_ptr<PlacedReader> placed_;     // Null before the first placed frame.
   std::vector<std::pair<PlacedFrame, TransferId>> unchecked_;  // Placed on a device: the more at once, the better.
 };

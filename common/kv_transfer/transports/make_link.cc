@@ -35,8 +35,8 @@ KvLinkFactory LinkFactoryFor(const TransportOffer& offer, absl::Duration stall_t
     case TransportKind::kNccl: {
       const std::shared_ptr<NcclRuntime> runtime = OpenedDeviceTransports().nccl;
       BATON_CHECK(runtime != nullptr) << "NCCL is not open";
-      return [offer, stall_timeout, runtime](KvLink::Events events) {
-        return MakeNcclKvLink(runtime, {.address = offer.address, .stall_timeout = stall_timeout}, std::move(events));
+      return [offer, stall_timeout, runtime, source](KvLink::Events events) {
+        return MakeNcclKvLink(runtime, {.address = offer.address, .stall_timeout = stall_timeout, .source = source}, std::move(events));
       };
     }
     case TransportKind::kCudaIpc: {

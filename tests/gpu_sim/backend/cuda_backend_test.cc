@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "common/model/forward.h"
 #include "common/model/logits_probe.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,6 +60,7 @@ std::vector<Subject> Subjects() {
   add("lt_q4_0_qwen3", "cublaslt", KvDtype::kF16, [](TinyModelOptions& m) {
     m.architecture = "qwen3";
     m.matrix_type = GgmlType::kQ4_0;
+    m.embedding_type = GgmlType::kIQ4_NL;  // Of the types whose rows the host makes.
   });
   add("lt_f32_bf16_kv", "cublaslt", KvDtype::kBf16, [](TinyModelOptions& m) {
     m.head_dim = 128;
@@ -101,6 +103,33 @@ class CudaBackendTest : public ::testing::TestWithParam<Subject> {
     auto probe = LogitsProbe::Open(checkpoint_, options);
     EXPECT_THAT(probe, IsOk());
     return probe.ok() ? Run(probe->get(), tokens) : Logits();
+  }
+  // The last layer's cells that a pass over `tokens` (at most a block) has computed, brought to the host while nobody has waited for the
+  // pass, on streams that run only when they are waited for. `lose`: no stream waits for another.
+  std::vector<uint8_t> CellsBehindAPass(const std::vector<int32_t>& tokens, bool lose) {
+    std::vector<uint8_t> cells;
+    auto probe = LogitsProbe::Open(checkpoint_, Options("cuda"));
+    EXPECT_THAT(probe, IsOk());
+    Run(probe->get(), tokens);  // What a pass allocates is there.
+    const Model& model = (*probe)->model();
+    auto pool = KvPool::Create((*probe)->pool()->layout(), 1, &(*probe)->backend());
+    EXPECT_THAT(pool, IsOk());
+    auto buffers = ForwardBuffers::Create(model, static_cast<int>(tokens.size()), 1);
+    EXPECT_THAT(buffers, IsOk());
+    const std::vector<int32_t> blocks = {0};
+    ModelInput input;
+    input.AddSequence(tokens, 0, blocks, (*pool)->layout().block_size, /*num_logits=*/0);
+    const int layer = model.config().num_layers - 1;
+    sim_.Set("lazy_streams", 1);
+    sim_.Set("lose_stream_waits", lose ? 1 : 0);
+    ForwardPass pass(&model, pool->get(), &input, buffers->get(), static_cast<int>(tokens.size()));
+    pass.Finish();
+    (*pool)->ToHost(layer, layer + 1, blocks);
+    const std::span<const uint8_t> cell = (*pool)->Cell(layer, 0);
+    cells.assign(cell.begin(), cell.end());
+    sim_.Set("lose_stream_waits", 0);
+    sim_.Set("lazy_streams", 0);
+    return cells;
   }
   std::vector<int32_t> Tokens(int count, uint32_t seed) const {
     std::mt19937 rng(seed);
@@ -187,6 +216,39 @@ TEST_P(CudaBackendTest, NothingIsUsedBeforeItIsThere) {
   LogitsProbeOptions options = Options("cuda");
   options.chunk_tokens = 17;
   EXPECT_TRUE(Run(options, tokens) == expected);
+}
+
+// The cells of a step, as an engine brings them to the host behind it: not before they have been computed, which an event says. Without that
+// event they would be something else, which is how a forgotten one is noticed.
+TEST_P(CudaBackendTest, WhatIsBroughtToTheHostHasBeenComputed) {
+  if (!sim_.present()) GTEST_SKIP() << "on the simulator only";
+  const std::vector<int32_t> tokens = Tokens(16, 7);
+  const std::vector<uint8_t> right = CellsBehindAPass(tokens, /*lose=*/false);
+  EXPECT_FALSE(std::ranges::all_of(right, [](uint8_t byte) { return byte == 0; }));
+  EXPECT_EQ(CellsBehindAPass(tokens, /*lose=*/false), right);
+  EXPECT_NE(CellsBehindAPass(tokens, /*lose=*/true), right) << "a missing event goes unnoticed";
+}
+
+// Copies of other sequences' blocks have a stream of their own: a decode step comes to its end while one of them does not.
+TEST_P(CudaBackendTest, ADecodeStepDoesNotWaitForACopy) {
+  if (!sim_.present()) GTEST_SKIP() << "on the simulator only";
+  LogitsProbeOptions options = Options("cuda");
+  options.chunk_tokens = 1;
+  ASSERT_OK_AND_ASSIGN(const auto probe, LogitsProbe::Open(checkpoint_, options));
+  const std::vector<int32_t> tokens = Tokens(6, 5);
+  const Logits expected = Run(probe.get(), tokens);
+  for (const bool to_device : {false, true}) {
+    auto pool = KvPool::Create(probe->pool()->layout(), 4, &probe->backend());
+    ASSERT_THAT(pool, IsOk());
+    const std::vector<int32_t> blocks = {0, 1, 2, 3};
+    sim_.Set("stall_host_copy", 1);
+    const CopyTicket ticket = to_device ? (*pool)->StartToDevice(blocks) : (*pool)->StartToHost(0, 1, blocks);
+    EXPECT_TRUE(Run(probe.get(), tokens) == expected);
+    EXPECT_FALSE((*pool)->Ended(ticket));
+    sim_.Set("stall_host_copy", 0);
+    (*pool)->Wait(ticket);
+    EXPECT_TRUE((*pool)->Ended(ticket));
+  }
 }
 
 TEST_P(CudaBackendTest, AFailedLaunchIsAnErrorAndStaysOne) {

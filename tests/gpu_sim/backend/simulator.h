@@ -24,6 +24,7 @@ class Simulator {
     reset_ = reinterpret_cast<BatonCudaSimReset*>(library->Find("baton_cuda_sim_reset"));
     set_ = reinterpret_cast<BatonCudaSimSet*>(library->Find("baton_cuda_sim_set"));
     count_ = reinterpret_cast<BatonCudaSimCount*>(library->Find("baton_cuda_sim_count"));
+    is_device_ = reinterpret_cast<BatonCudaSimIsDevice*>(library->Find("baton_cuda_sim_is_device"));
     findings_ = reinterpret_cast<BatonCudaSimFindings*>(library->Find("baton_cuda_sim_findings"));
   }
   static std::string Driver() {
@@ -37,6 +38,7 @@ class Simulator {
   }
   void Set(const char* name, int64_t value) { ASSERT_EQ(set_(name, value), 0) << name; }
   int64_t Count(const char* name) { return count_(name); }
+  bool IsDevice(const void* pointer, int64_t bytes) { return is_device_(pointer, bytes) != 0; }
   std::string Findings() {
     if (!present()) return "";
     std::string text(1 << 16, '\0');
@@ -48,6 +50,7 @@ class Simulator {
   BatonCudaSimReset* reset_ = nullptr;
   BatonCudaSimSet* set_ = nullptr;
   BatonCudaSimCount* count_ = nullptr;
+  BatonCudaSimIsDevice* is_device_ = nullptr;
   BatonCudaSimFindings* findings_ = nullptr;
 };
 

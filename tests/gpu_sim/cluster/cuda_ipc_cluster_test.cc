@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two workers on simulated GPUs, one of which writes into the other's pool on the device, and what goes wrong with that: what a client gets.
 #include <signal.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -11,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "tests/gpu_sim/cluster/gpu_cluster.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/temp_files.h"
 
 namespace baton::testing {
 namespace {
@@ -25,39 +22,7 @@ class CudaIpcFailureTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CudaIpcFailureTest, CostsNoWrongToken) {
   const std::string fault = GetParam();
-  const std::string model = WriteGpuModel();
-  ASSERT_OK_AND_ASSIGN(const auto cpu, LocalCluster::Start(model, {"--local-prefill", "--decode-flags=--device=cpu"}));
-  const v1::GenerateRequest request = GreedyRequest(Prompts().back(), 8);
-  const std::string plan = WriteTempFile("plan", fault);
-  ASSERT_EQ(setenv("BATON_CUDA_SIM_IPC_PLAN", plan.c_str(), 1), 0);
-  auto started = LocalCluster::Start(model, {"--prefill=1", "--decode=1", "--prefill-flags=" + OnGpu() + " --transfer-timeout=2s",
-                                             "--decode-flags=" + OnGpu() + " --transfer-timeout=2s"});
-  ASSERT_EQ(unsetenv("BATON_CUDA_SIM_IPC_PLAN"), 0);
-  ASSERT_THAT(started, IsOk());
-  const auto gpu = *std::move(started);
-  // Prompts of their own, that none is in a cache.
-  for (int i = 0; i < 3; ++i) {
-    v1::GenerateRequest fresh = request;
-    fresh.mutable_token_ids()->mutable_ids()->Set(0, 3 + i);
-    const v1::GenerateRequest& asked = i == 0 ? request : fresh;
-    const auto answer = gpu->Generate(asked);
-    if (!answer.ok()) {
-      EXPECT_TRUE(absl::IsUnavailable(answer.status()) || absl::IsDeadlineExceeded(answer.status())) << answer.status();
-      continue;
-    }
-    ASSERT_OK_AND_ASSIGN(const cli::Answer right, cpu->Generate(WithMargins(asked)));
-    NumStepsThatFollow(*answer, right);
-  }
-  EXPECT_EQ(access(plan.c_str(), F_OK), -1) << "nothing went wrong";
-  const std::string expected = absl::StartsWith(fault, "kill") ? "cuda_ipc" : "shm";
-  int next = 20;
-  EXPECT_TRUE(Eventually([&] {
-    v1::GenerateRequest fresh = request;
-    fresh.mutable_token_ids()->mutable_ids()->Set(0, next++);
-    const auto answer = gpu->Generate(fresh);
-    return answer.ok() && answer->timeline.transport() == expected;
-  })) << expected;
-  EXPECT_TRUE(Eventually([&] { return gpu->Idle(); }));
+  ExpectNoWrongToken({.plan_variable = "BATON_CUDA_SIM_IPC_PLAN", .plan = fault, .recovers_to = absl::StartsWith(fault, "kill") ? "cuda_ipc" : "shm"});
 }
 
 // A decode worker that ends in order, while a prefill worker that lives on has its pool open.

@@ -14,13 +14,15 @@ typedef void BatonCudaSimReset(void);
 //   "memory_limit"     bytes of device memory that can be allocated at once; more is CUDA_ERROR_OUT_OF_MEMORY
 //   "fail_launch"      the n-th launch from now (1: the next) ends with CUDA_ERROR_LAUNCH_FAILED on its stream, which sticks
 //   "lazy_streams"     1: a stream runs only while somebody waits for it or for an event on it: finds every missing wait
+//   "stall_host_copy"  the n-th copy from now on that is ordered between the host and the device stays on its stream until this is set to 0
+//   "lose_stream_waits" 1: no stream waits for an event: each was forgotten
 //   "reverse_warps"    1: the warps of a block take their turns in reverse
 // 0: fine; 1: no such name. In a process that a test starts, $BATON_CUDA_SIM_PLAN names a file of lines "name value", which the first
 // process that opens the library takes away.
 typedef int BatonCudaSimSet(const char* name, int64_t value);
 
 // What all launches since the reset did, summed: the names of ptx::Counters, "launches" (of kernels, those in graphs
-// too), "graph_launches" and "findings"; -1: no such name.
+// too), "graph_launches", "host_copy_bytes" (ordered between the host and the device) and "findings"; -1: no such name.
 typedef int64_t BatonCudaSimCount(const char* name);
 
 // Findings since the reset, one a line, cut to `bytes` with the final zero.

@@ -35,6 +35,11 @@ CUresult Copy(void* to, const void* from, size_t bytes, CUstream stream) {
   return OnStream(stream, [=, target = Device().ipc().Hold(to), source = Device().ipc().Hold(from)] { Device().ipc().Copy(to, from, bytes); });
 }
 
+CUresult CopyWithHost(void* to, const void* from, size_t bytes, CUstream stream) {
+  if (Device().CountHostCopy(bytes)) OnStream(stream, [] { Device().WaitStalled(); });
+  return Copy(to, from, bytes, stream);
+}
+
 struct ErrorText { CUresult error; const char* name; const char* text; };
 constexpr ErrorText kErrors[] = {
     {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
@@ -139,11 +144,11 @@ CUresult CUDAAPI cuMemHostAlloc(void** out, size_t bytes, unsigned int) { return
 CUresult CUDAAPI cuMemFreeHost(void* pointer) { return Device().FreeHost(pointer); }
 CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
   if (!Device().IsDevice(to, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  return Copy(reinterpret_cast<void*>(to), from, bytes, stream);
+  return CopyWithHost(reinterpret_cast<void*>(to), from, bytes, stream);
 }
 CUresult CUDAAPI cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
   if (!Device().IsDevice(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  return Copy(to, reinterpret_cast<const void*>(from), bytes, stream);
+  return CopyWithHost(to, reinterpret_cast<const void*>(from), bytes, stream);
 }
 CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   if (!Device().IsDevice(to, bytes) || !Device().IsDevice(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
@@ -277,7 +282,7 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int)
   if (target == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   auto* const recorded = reinterpret_cast<SimEvent*>(event);
   baton::MutexLock lock(&recorded->mutex);
-  if (recorded->completion == nullptr) return CUDA_SUCCESS;
+  if (recorded->completion == nullptr || Device().loses_stream_waits()) return CUDA_SUCCESS;
   target->Enqueue([completion = recorded->completion, source = recorded->stream] {
     if (!completion->finished()) source->Nudge();
     if (!completion->Wait()) Device().Fail(CUDA_ERROR_LAUNCH_TIMEOUT, "a stream waits for an event that never comes");

@@ -274,7 +274,26 @@ void SimDevice::CountGraphLaunch() {
   ++graph_launches_;
 }
 
+bool SimDevice::CountHostCopy(size_t bytes) {
+  MutexLock lock(&mutex_);
+  host_copy_bytes_ += static_cast<int64_t>(bytes);
+  if (host_copies_until_stall_ == 0 || --host_copies_until_stall_ > 0) return false;
+  stalled_ = true;
+  return true;
+}
+
+void SimDevice::WaitStalled() {
+  MutexLock lock(&mutex_);
+  while (stalled_) unstalled_.WaitFor(&mutex_, absl::Seconds(1));
+}
+
+bool SimDevice::loses_stream_waits() const {
+  MutexLock lock(&mutex_);
+  return loses_stream_waits_;
+}
+
 void SimDevice::Reset() {
+  Set("stall_host_copy", 0);
   ipc_.Reset();
   SynchronizeAll();
   sticky_ = CUDA_SUCCESS;
@@ -283,6 +302,8 @@ void SimDevice::Reset() {
   launches_until_failure_ = 0;
   lazy_ = false;
   reverse_warps_ = false;
+  loses_stream_waits_ = false;
+  host_copy_bytes_ = 0;
   launches_ = graph_launches_ = 0;
   counters_ = {};
   findings_.clear();
@@ -296,6 +317,12 @@ int SimDevice::Set(const std::string& name, int64_t value) {
   else if (name == "fail_launch") launches_until_failure_ = value;
   else if (name == "lazy_streams") lazy_ = value != 0;
   else if (name == "reverse_warps") reverse_warps_ = value != 0;
+  else if (name == "lose_stream_waits") loses_stream_waits_ = value != 0;
+  else if (name == "stall_host_copy") {
+    host_copies_until_stall_ = value;
+    if (value == 0) stalled_ = false;
+    unstalled_.NotifyAll();
+  }
   else return 1;
   return 0;
 }
@@ -305,7 +332,7 @@ int64_t SimDevice::Count(const std::string& name) const {
   MutexLock lock(&mutex_);
   const std::pair<const char*, uint64_t> known[] = {
       {"launches", static_cast<uint64_t>(launches_)}, {"graph_launches", static_cast<uint64_t>(graph_launches_)},
-      {"findings", findings_.size()},
+      {"host_copy_bytes", static_cast<uint64_t>(host_copy_bytes_)}, {"findings", findings_.size()},
       {"warp_instructions", counters_.warp_instructions}, {"divergent_branches", counters_.divergent_branches},
       {"global_requests", counters_.global_requests}, {"sectors", counters_.sectors}, {"ideal_sectors", counters_.ideal_sectors},
       {"wavefronts", counters_.wavefronts}, {"ideal_wavefronts", counters_.ideal_wavefronts}};

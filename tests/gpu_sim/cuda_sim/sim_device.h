@@ -74,6 +74,10 @@ class SimDevice {
   void Fail(CUresult error, const std::string& why);
 
   void CountGraphLaunch();
+  // A copy between the host and the device is ordered. Whether it is one that stalls: it then calls WaitStalled on its stream.
+  bool CountHostCopy(size_t bytes);
+  void WaitStalled();
+  bool loses_stream_waits() const;
   void Reset();
   int Set(const std::string& name, int64_t value);
   int64_t Count(const std::string& name) const;
@@ -99,6 +103,9 @@ class SimDevice {
   std::vector<std::unique_ptr<SimModule>> modules_ ABSL_GUARDED_BY(mutex_);
   int64_t launches_until_failure_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reverse_warps_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t host_copies_until_stall_ ABSL_GUARDED_BY(mutex_) = 0, host_copy_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stalled_ ABSL_GUARDED_BY(mutex_) = false, loses_stream_waits_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar unstalled_;
   int64_t launches_ ABSL_GUARDED_BY(mutex_) = 0, graph_launches_ ABSL_GUARDED_BY(mutex_) = 0;
   ptx::Counters counters_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> findings_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ std::string Read(const std::string& path) {
 
 std::map<std::string, Resources> FromLogs(const std::string& sm) {
   std::map<std::string, Resources> found;
-  for (const char* file : {"decode_attention", "elementwise", "frame_checksums", "kv_blocks", "prefill_attention", "quant_gemm", "quant_gemv", "rms_norm", "rope_cache", "sampling"}) {
+  for (const char* file : {"decode_attention", "elementwise", "embedding", "frame_checksums", "kv_blocks", "prefill_attention", "quant_gemm", "quant_gemv", "rms_norm", "rope_cache", "sampling"}) {
     std::stringstream log(Read(baton::testing::BuildPath(std::string("common/backend/cuda/kernels/") + file + "." + sm + ".cubin.log")));
     std::string kernel;
     for (std::string line; std::getline(log, line);) {

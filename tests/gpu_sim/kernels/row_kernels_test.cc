@@ -5,9 +5,13 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
+#include <span>
+#include <utility>
 
 #include "common/backend/cuda/kernels/kernel_types.h"
 #include "common/base/half.h"
+#include "common/format/ggml_types.h"
 #include "tests/gpu_sim/kernels/gpu_test_support.h"
 
 namespace baton::cuda {
@@ -149,6 +153,53 @@ TEST_F(RowKernelsTest, GatherAndScatterBlocks) {
   }
   if (!simulated()) return;
   EXPECT_LE(static_cast<double>(SimCount("sectors")), 1.1 * static_cast<double>(SimCount("ideal_sectors")));
+}
+
+// Rows of every type that is gathered on the device, in the file's form: the host's bits.
+TEST_F(RowKernelsTest, EmbeddingIsTheHostsBitForBit) {
+  const std::pair<const char*, GgmlType> types[] = {{"embed_f32", GgmlType::kF32}, {"embed_f16", GgmlType::kF16}, {"embed_bf16", GgmlType::kBF16},
+                                                    {"embed_q4_0", GgmlType::kQ4_0}, {"embed_q4_1", GgmlType::kQ4_1}, {"embed_q5_0", GgmlType::kQ5_0},
+                                                    {"embed_q5_1", GgmlType::kQ5_1}, {"embed_q8_0", GgmlType::kQ8_0}};
+  constexpr int kRows = 9;
+  for (const auto& [kernel, type] : types) {
+    for (const int n : {32, 288, 544}) {
+      const GgmlTypeTraits& traits = TraitsOf(type);
+      const size_t block_bytes = static_cast<size_t>(traits.block_bytes), row_bytes = static_cast<size_t>(n / traits.block_length) * block_bytes;
+      std::mt19937 random(static_cast<uint32_t>(n));
+      std::vector<uint8_t> table(kRows * row_bytes);
+      for (uint8_t& byte : table) byte = static_cast<uint8_t>(random());
+      // Scales and minima, and values that have a form of their own: numbers.
+      const bool quantised = traits.block_length > 1, minimum = type == GgmlType::kQ4_1 || type == GgmlType::kQ5_1;
+      for (size_t at = 0; at < table.size(); at += block_bytes) {
+        const float value = static_cast<float>(static_cast<int>(random() % 20001) - 10000) * 1e-4f;
+        if (quantised || type == GgmlType::kF16) {
+          const uint16_t bits = FloatToHalf(value);
+          std::memcpy(&table[at], &bits, 2);
+        } else if (type == GgmlType::kBF16) {
+          const uint16_t bits = FloatToBFloat16(value);
+          std::memcpy(&table[at], &bits, 2);
+        } else {
+          std::memcpy(&table[at], &value, 4);
+        }
+        if (!minimum) continue;
+        const uint16_t bits = FloatToHalf(-0.37f * value + 0.01f);
+        std::memcpy(&table[at + 2], &bits, 2);
+      }
+      const std::vector<int> ids = {8, 0, 3, 3, 7};
+      const auto dtable = Upload(table);
+      const auto dids = Upload(ids);
+      const auto out = Poisoned<float>(ids.size() * static_cast<size_t>(n));
+      Run(kernel, {static_cast<unsigned>((n + 255) / 256), static_cast<unsigned>(ids.size())}, {256}, static_cast<const unsigned char*>(dtable.get()),
+          static_cast<long long>(row_bytes), static_cast<const int*>(dids.get()), n, out.get());
+      const std::vector<float> got = Download(out);
+      std::vector<float> want(static_cast<size_t>(n));
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const std::span<const uint8_t> row(&table[static_cast<size_t>(ids[i]) * row_bytes], row_bytes);
+        ASSERT_TRUE(Dequantize(type, row, n, want.data()).ok());
+        ASSERT_EQ(std::memcmp(&got[i * static_cast<size_t>(n)], want.data(), want.size() * sizeof(float)), 0) << kernel << " of " << n << ", row " << ids[i];
+      }
+    }
+  }
 }
 
 // Quantised as the kernel reads it, and as doubles.

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // KV over a simulated NCCL that fails in every way it can: each ends its transfers in time with an error, never with wrong blocks, and
 // leaves no communicator behind that another transfer could hang on.
-#include <functional>
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/kv_transfer/nccl/nccl_transport.h"
-#include "common/kv_transfer/transports/device_transports.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/gpu_sim/kv_transfer/device_transport_fixture.h"
 #include "tests/gpu_sim/nccl_sim/nccl_test_support.h"
-#include "tests/support/faulty_kv_link.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/transport_pair.h"
 
 namespace baton::testing {
 namespace {
@@ -21,72 +20,23 @@ namespace {
 using cuda::testing::NcclSim;
 using ::testing::HasSubstr;
 
-constexpr int kLayers = 3;
-constexpr int kTokens = 64;
 constexpr absl::Duration kStall = absl::Seconds(1);
 
-bool Soon(const std::function<bool()>& done) {
-  const MonotonicTime deadline = Clock::Real()->Now() + absl::Seconds(20);
-  Mutex mutex;
-  CondVar never;
-  while (!done()) {
-    if (Clock::Real()->Now() >= deadline) return false;
-    MutexLock lock(&mutex);
-    never.WaitFor(&mutex, absl::Milliseconds(1));
-  }
-  return true;
-}
-
-class NcclTransportTest : public ::testing::Test {
+class NcclTransportTest : public DeviceTransportTest {
  protected:
-  void SetUp() override { sim_.reset(); }
+  NcclTransportTest() : DeviceTransportTest(TransportKind::kNccl) {}
+  void SetUp() override {
+    DeviceTransportTest::SetUp();
+    sim_.reset();
+  }
   void TearDown() override {
-    sender_.reset();
-    receiver_.reset();
+    Disconnect();
     if (!findings_expected_) {
       EXPECT_EQ(sim_.Findings(), "");
     }
+    EXPECT_EQ(cuda_.Count("findings"), 0) << cuda_.Findings();
     EXPECT_TRUE(Soon([this] { return sim_.count("communicators") == 0; })) << sim_.count("communicators");
     sim_.reset();
-  }
-  void Connect(absl::Duration sender_stall = absl::Seconds(10), absl::Duration receiver_stall = absl::Seconds(10)) {
-    std::vector<TransportKind> kinds = {TransportKind::kNccl};
-    SetNcclLibrary(cuda::testing::NcclLibrary());
-    ASSERT_THAT(OpenDeviceTransports({.on_device = true, .cuda_driver = cuda::testing::DriverLibrary(), .stall_timeout = receiver_stall}, &kinds),
-                IsOk());
-    receiver_ = std::make_unique<TestReceiver>(TestReceiver::Options{.kind = TransportKind::kNccl});
-    source_ = FilledPool(SmallLayout(), 16, 5);
-    SenderOptions options;
-    options.pool = source_.get();
-    options.transfer_timeout = sender_stall;
-    options.max_frame_bytes = 1;
-    sender_ = MakeSender(receiver_->offer(), options);
-  }
-  TestJob Job(uint64_t stream) const { return {.transfer = {1, stream}, .blocks = {3, 1, 4, 15}, .num_tokens = kTokens}; }
-  struct Outcome {
-    absl::Status sent, verified = absl::UnknownError("no manifest");
-    bool arrived = false;
-  };
-  Outcome Transfer(uint64_t stream) {
-    const TestJob job = Job(stream);
-    const auto zone = receiver_->OpenZone(job.transfer, 1, {9, 2, 6, 5}, 0, kTokens);
-    RunningJob running(sender_.get(), job);
-    running.PushAll(kLayers);
-    Outcome outcome;
-    outcome.sent = running.Wait().value_or(absl::UnknownError("never done"));
-    if (outcome.sent.ok()) {
-      if (const auto manifest = receiver_->WaitManifest(job.transfer, 1)) outcome.verified = manifest->verified;
-    }
-    outcome.arrived = SameTokens(*source_, job.blocks, receiver_->pool(), zone->blocks(), 0, kTokens);
-    receiver_->CloseZone(zone);
-    EXPECT_TRUE(!outcome.verified.ok() || outcome.arrived) << "verified, but not what was sent";
-    return outcome;
-  }
-  void ExpectDelivered(uint64_t stream) {
-    const Outcome outcome = Transfer(stream);
-    EXPECT_THAT(outcome.sent, IsOk());
-    EXPECT_THAT(outcome.verified, IsOk());
-    EXPECT_TRUE(outcome.arrived);
   }
   void ExpectFinding(const std::string& text) {
     findings_expected_ = true;
@@ -94,14 +44,11 @@ class NcclTransportTest : public ::testing::Test {
   }
 
   const NcclSim& sim_ = NcclSim::Get();
-  std::unique_ptr<KvPool> source_;
-  std::unique_ptr<TestReceiver> receiver_;
-  std::unique_ptr<LinkSender> sender_;
   bool findings_expected_ = false;
 };
 
 TEST_F(NcclTransportTest, ACommunicatorIsMadeAtTheFirstFrameAndUsedAgain) {
-  Connect();
+  Connect({});
   TestJob asking = Job(1);
   receiver_->OpenZone(asking.transfer, 1, {9, 2, 6, 5}, 0, kTokens);
   RunningJob running(sender_.get(), asking);
@@ -109,7 +56,7 @@ TEST_F(NcclTransportTest, ACommunicatorIsMadeAtTheFirstFrameAndUsedAgain) {
   EXPECT_EQ(sim_.count("inits"), 0);
   running.PushAll(kLayers);
   EXPECT_EQ(running.Wait(), absl::OkStatus());
-  for (uint64_t stream = 2; stream < 6; ++stream) ExpectDelivered(stream);
+  for (uint64_t stream = 2; stream < 6; ++stream) ExpectDelivered(Job(stream));
   EXPECT_EQ(sim_.count("inits"), 2);
   EXPECT_EQ(sim_.count("communicators"), 2);
   // A layer is one operation at most, and four blocks of one need no more.
@@ -118,31 +65,30 @@ TEST_F(NcclTransportTest, ACommunicatorIsMadeAtTheFirstFrameAndUsedAgain) {
 
 // Nobody may rely on an operation's having been issued, or done, because its call has returned.
 TEST_F(NcclTransportTest, StreamsThatRunLateDeliverTheSame) {
-  sim_.cuda_set("lazy_streams", 1);
-  Connect();
-  for (uint64_t stream = 1; stream < 4; ++stream) ExpectDelivered(stream);
-  sender_.reset();
-  receiver_.reset();
+  cuda_.Set("lazy_streams", 1);
+  Connect({});
+  for (uint64_t stream = 1; stream < 4; ++stream) ExpectDelivered(Job(stream));
+  Disconnect();
   EXPECT_TRUE(Soon([this] { return sim_.count("communicators") == 0; }));
-  sim_.cuda_set("lazy_streams", 0);
+  cuda_.Set("lazy_streams", 0);
 }
 
 TEST_F(NcclTransportTest, AStallEndsByTheDeadlineAtEitherEnd) {
   for (const char* const stall : {"stall_send", "stall_recv"}) {
     SCOPED_TRACE(stall);
-    Connect(kStall, absl::Seconds(10));
-    ExpectDelivered(10);
+    Connect({.sender_stall = kStall});
+    ExpectDelivered(Job(10));
     sim_.set(stall, 1);
-    const Outcome outcome = Transfer(1);
+    const Outcome outcome = Transfer(Job(1));
     EXPECT_THAT(outcome.sent, StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("NCCL moved nothing within 1s")));
     EXPECT_TRUE(receiver_->WaitLinkClosed({"p-1", 11, TransportKind::kNccl}));
-    ExpectDelivered(2);
+    ExpectDelivered(Job(2));
     sender_.reset();
-    Connect(absl::Seconds(10), kStall);
-    ExpectDelivered(10);
+    Connect({.receiver_stall = kStall});
+    ExpectDelivered(Job(10));
     sim_.set(stall, 1);
-    EXPECT_THAT(Transfer(1).sent, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("KV link")));
-    ExpectDelivered(2);
+    EXPECT_THAT(Transfer(Job(1)).sent, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("KV link")));
+    ExpectDelivered(Job(2));
     sender_.reset();
   }
 }
@@ -150,11 +96,11 @@ TEST_F(NcclTransportTest, AStallEndsByTheDeadlineAtEitherEnd) {
 TEST_F(NcclTransportTest, ErrorsOfNcclBreakTheLinkAndTheNextTransferHasANewOne) {
   for (const char* const error : {"error_send", "error_recv"}) {
     SCOPED_TRACE(error);
-    Connect();
-    ExpectDelivered(10);
+    Connect({});
+    ExpectDelivered(Job(10));
     sim_.set(error, 1);
-    EXPECT_THAT(Transfer(1).sent, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("KV link")));
-    ExpectDelivered(2);
+    EXPECT_THAT(Transfer(Job(1)).sent, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("KV link")));
+    ExpectDelivered(Job(2));
     sender_.reset();
   }
 }
@@ -162,37 +108,148 @@ TEST_F(NcclTransportTest, ErrorsOfNcclBreakTheLinkAndTheNextTransferHasANewOne) 
 TEST_F(NcclTransportTest, NoCommunicatorNoLink) {
   for (const int which : {1, 2}) {
     SCOPED_TRACE(which);
-    Connect(kStall, kStall);
+    Connect({.sender_stall = kStall, .receiver_stall = kStall});
     sim_.set("fail_init", which);  // The writer's comes first.
-    const absl::Status sent = Transfer(1).sent;
+    const absl::Status sent = Transfer(Job(1)).sent;
     EXPECT_TRUE(absl::IsUnavailable(sent) || absl::IsDeadlineExceeded(sent)) << sent;
     EXPECT_THAT(std::string(sent.message()), HasSubstr("KV link"));
-    ExpectDelivered(2);
+    ExpectDelivered(Job(2));
     sender_.reset();
   }
 }
 
 TEST_F(NcclTransportTest, AFlippedBitIsDataLossAndTheCommunicatorServesOn) {
-  Connect();
-  ExpectDelivered(10);
+  Connect({});
+  ExpectDelivered(Job(10));
   sim_.set("flip_recv", 1);
-  EXPECT_EQ(Transfer(1).verified.code(), absl::StatusCode::kDataLoss);
-  ExpectDelivered(2);
+  EXPECT_EQ(Transfer(Job(1)).verified.code(), absl::StatusCode::kDataLoss);
+  ExpectDelivered(Job(2));
   EXPECT_EQ(sim_.count("inits"), 2);
 }
 
 TEST_F(NcclTransportTest, AnOperationOfTheWrongSizeBreaksTheLink) {
-  Connect();
-  ExpectDelivered(10);
+  Connect({});
+  ExpectDelivered(Job(10));
   sim_.set("short_send", 1);
-  EXPECT_EQ(Transfer(1).sent.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Transfer(Job(1)).sent.code(), absl::StatusCode::kUnavailable);
   ExpectFinding("expects");
-  ExpectDelivered(2);
+  ExpectDelivered(Job(2));
+}
+
+// Whatever the form on the host holds, at either end: whole cells are sent, summed up, verified and brought to their blocks on the devices.
+TEST_F(NcclTransportTest, WhatLiesOnTheDeviceIsSentAndVerified) {
+  Connect({});
+  uint8_t& on_host = source_->Cell(1, 4)[7];
+  on_host ^= 8;
+  const TestJob job = Job(1);
+  const auto zone = receiver_->OpenZone(job.transfer, 1, {9, 2, 6, 5}, 0, kTokens);
+  RunningJob running(sender_.get(), job);
+  running.PushAll(kLayers);
+  EXPECT_EQ(running.Wait(), absl::OkStatus());
+  const auto manifest = receiver_->WaitManifest(job.transfer, 1);
+  ASSERT_TRUE(manifest.has_value());
+  EXPECT_THAT(manifest->verified, IsOk());
+  for (const BlockId block : zone->blocks()) {
+    EXPECT_TRUE(std::ranges::all_of(receiver_->pool().Cell(1, block), [](uint8_t byte) { return byte == 0; })) << "it was brought to the host";
+  }
+  on_host ^= 8;
+  EXPECT_TRUE(SameTokens(*source_, job.blocks, receiver_->PoolWith(zone->blocks()), zone->blocks(), 0, kTokens));
+}
+
+// As many launches as batches, not as frames, at either end.
+TEST_F(NcclTransportTest, ManyFramesAreSummedUpInOneLaunch) {
+  constexpr int kBlocks = 90;
+  Connect({.source_blocks = kBlocks, .target_blocks = kBlocks});
+  TestJob job{.transfer = {1, 1}, .num_tokens = 16 * kBlocks};
+  std::vector<BlockId> blocks;
+  for (int block = 0; block < kBlocks; ++block) {
+    job.blocks.push_back(block);
+    blocks.push_back(kBlocks - 1 - block);
+  }
+  const int64_t before = cuda_.Count("launches");
+  ExpectDelivered(job, blocks);
+  EXPECT_GT(cuda_.Count("launches"), before);
+  EXPECT_LT(cuda_.Count("launches") - before, kBlocks / 2) << "as many as frames";
+}
+
+// For measuring what they cost.
+TEST_F(NcclTransportTest, WithoutChecksumsNoneIsMade) {
+  Connect({.checksums = false});
+  const int64_t before = cuda_.Count("launches");
+  ExpectDelivered(Job(1));
+  EXPECT_EQ(cuda_.Count("launches"), before);
+}
+
+// The last cell of a prompt is not in wire form as it lies: its bytes are the host's to send and to check. What follows it in a batch is not
+// aligned as the kernel needs it.
+TEST_F(NcclTransportTest, TheCellThatIsNotFullIsAFrameOfItsOwn) {
+  Connect({.frame_bytes = 1 << 20});
+  for (const int num_tokens : {1, 15, 16, 17, 47, 63}) {
+    const Outcome outcome = Transfer(Job(static_cast<uint64_t>(num_tokens), num_tokens));
+    EXPECT_THAT(outcome.verified, IsOk()) << num_tokens;
+    EXPECT_TRUE(outcome.arrived) << num_tokens;
+    EXPECT_EQ(outcome.stats.num_frames, kLayers * ((num_tokens >= 16 ? 1 : 0) + (num_tokens % 16 != 0 ? 1 : 0))) << num_tokens;
+  }
+}
+
+TEST_F(NcclTransportTest, PoolsOfTheHostAtEitherEndServeAsWell) {
+  uint64_t stream = 1;
+  for (const bool source : {false, true}) {
+    for (const bool target : {false, true}) {
+      if (source && target) continue;
+      SCOPED_TRACE(absl::StrCat("source ", source, ", target ", target));
+      Connect({.source_on_device = source, .target_on_device = target});
+      ExpectDelivered(Job(stream++));
+      ExpectDelivered(Job(stream++, 33));
+      sim_.set("flip_recv", 1);
+      EXPECT_EQ(Transfer(Job(stream++)).verified.code(), absl::StatusCode::kDataLoss);
+    }
+  }
+}
+
+// Nothing that verifies is wrong, whichever operation the bit was flipped in, be it the device's or the host's to find.
+TEST_F(NcclTransportTest, AFlippedBitOfAnyOperationIsDataLoss) {
+  Connect({.frame_bytes = 1 << 20});
+  for (const int num_tokens : {64, 63, 5}) {
+    for (int operation = 1; operation <= 2 * kLayers; ++operation) {
+      SCOPED_TRACE(absl::StrCat(num_tokens, " tokens, operation ", operation));
+      const int64_t before = sim_.count("recvs");
+      sim_.set("flip_recv", operation);
+      const Outcome outcome = Transfer(Job(static_cast<uint64_t>(100 * num_tokens + operation), num_tokens));
+      sim_.set("flip_recv", 0);
+      // How much goes with one operation is a matter of time.
+      const bool flipped = sim_.count("recvs") - before >= operation;
+      EXPECT_TRUE(flipped || operation > 1);
+      EXPECT_EQ(outcome.verified.code(), flipped ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk);
+    }
+  }
+}
+
+// An attempt by the devices that came to nothing, and one by the host into the same blocks.
+TEST_F(NcclTransportTest, WhatCameByTheHostLastIsWhatTheDeviceGets) {
+  Connect({});
+  const TestJob job = Job(1);
+  const auto first = receiver_->OpenZone(job.transfer, 1, {9, 2, 6, 5}, 0, kTokens);
+  RunningJob running(sender_.get(), job);
+  running.PushAll(kLayers);
+  EXPECT_EQ(running.Wait(), absl::OkStatus());
+  ASSERT_TRUE(receiver_->WaitManifest(job.transfer, 1).has_value());
+  receiver_->CloseZone(first);
+  const auto other = FilledPool(SmallLayout(), 16, 6);
+  const auto zone = receiver_->OpenZone({1, 2}, 1, {9, 2, 6, 5}, 0, kTokens);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (int block = 0; block < 4; ++block) {
+      const std::span<const uint8_t> cell = other->Cell(layer, block);
+      EXPECT_THAT(zone->Write({layer, 16 * block, 16 * block + 16, FrameChecksum(cell)}, cell), IsOk());
+    }
+  }
+  const std::vector<BlockId> sent = {0, 1, 2, 3};
+  EXPECT_TRUE(SameTokens(*other, sent, receiver_->PoolWith(zone->blocks()), zone->blocks(), 0, kTokens));
 }
 
 // What is under way comes to its end, into memory that belongs to no transfer.
 TEST_F(NcclTransportTest, ACancelledTransferLeavesTheCommunicatorWhole) {
-  Connect();
+  Connect({});
   for (uint64_t stream = 1; stream < 9; ++stream) {
     const TestJob job = Job(stream);
     const auto zone = receiver_->OpenZone(job.transfer, 1, {9, 2, 6, 5}, 0, kTokens);
@@ -203,15 +260,15 @@ TEST_F(NcclTransportTest, ACancelledTransferLeavesTheCommunicatorWhole) {
     const auto done = running.Wait();
     ASSERT_TRUE(done.has_value());
     EXPECT_EQ(done->code(), absl::StatusCode::kCancelled);
-    ExpectDelivered(stream + 100);
+    ExpectDelivered(Job(stream + 100));
   }
   EXPECT_EQ(sim_.count("inits"), 2);
 }
 
 TEST_F(NcclTransportTest, ADeafPathIsNoHang) {
   sim_.set("deaf", 1);
-  Connect(absl::Seconds(10), absl::Seconds(10));
-  ExpectDelivered(1);
+  Connect({});
+  ExpectDelivered(Job(1));
   sim_.set("stall_send", 1);
   const TestJob job = Job(2);
   receiver_->OpenZone(job.transfer, 1, {9, 2, 6, 5}, 0, kTokens);
@@ -227,7 +284,7 @@ TEST_F(NcclTransportTest, CommunicatorsHaveABound) {
                                  .nccl_library = cuda::testing::NcclLibrary(),
                                  .max_communicators = 0});
   ASSERT_THAT(runtime, IsOk());
-  Connect();
+  Connect({});
   auto link = MakeNcclKvLink(*runtime, {.address = receiver_->offer().address}, {});
   const LinkHello hello = {{"p-2", 12, TransportKind::kNccl}, {"model-a", SmallLayout().fingerprint(), "n2"}};
   ASSERT_THAT(link->Open(hello, absl::Seconds(10)), IsOk());
