@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<KvBenchPoint>> RunKvBench(const KvBenchOptions& optio
     if (!rig.ok()) return Annotate(rig.status(), TransportName(kind));
     for (const int64_t size : sizes) {
       for (const KvBenchBlocks blocks : {KvBenchBlocks::kFresh, KvBenchBlocks::kSame}) {
-        if (blocks == KvBenchBlocks::kFresh && !(*rig)->ceiling_is_memcpy()) continue;
+        if (blocks == KvBenchBlocks::kFresh && !(*rig)->ceiling_lands()) continue;
         auto point = Measure(**rig, kind, blocks, size, options.rounds);
         if (!point.ok()) return Annotate(point.status(), absl::StrCat(TransportName(kind), ", ", FormatBytes(size)));
         points.push_back(*point);

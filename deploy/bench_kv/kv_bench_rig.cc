@@ -46,7 +46,7 @@ int64_t FreshBytes() {
 class DeviceCopy final : public RawWay {
  public:
   DeviceCopy(Backend* backend, const KvPool* from, const KvPool* to) : backend_(backend), from_(from), to_(to) {}
-  absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) override {
+  absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source, std::span<uint8_t>) override {
     const ::baton::MemoryCopy copy{to_->Layer(0).k, from_->Layer(0).k, source.size()};
     const MonotonicTime begin = Clock::Real()->Now();
     backend_->CopyWithin(std::span(&copy, 1));
@@ -82,8 +82,8 @@ void KvBenchRig::Touch() {
 
 absl::Status KvBenchRig::Init(int64_t max_bytes, const std::string& cuda_driver) {
   layout_ = BenchLayout();
-  const bool in_memory = kind_ == TransportKind::kShm || kind_ == TransportKind::kInproc;
-  const int num_blocks = static_cast<int>((in_memory ? std::max(max_bytes, FreshBytes()) : max_bytes) / kKvBenchCellBytes);
+  const bool lands = kind_ == TransportKind::kShm || kind_ == TransportKind::kInproc || kind_ == TransportKind::kTcp;
+  const int num_blocks = static_cast<int>((lands ? std::max(max_bytes, FreshBytes()) : max_bytes) / kKvBenchCellBytes);
   const bool on_device = TransportOf(kind_).needs_device;
   BATON_ASSIGN_OR_RETURN(backend_, on_device ? CreateBackend("cuda", {.cuda_driver = cuda_driver}) : CreateBackend("reference"));
   BATON_ASSIGN_OR_RETURN(source_, KvPool::Create(layout_, num_blocks, backend_.get()));
@@ -227,10 +227,10 @@ absl::StatusOr<absl::Duration> KvBenchRig::Transfer(int64_t bytes, bool checksum
 absl::StatusOr<absl::Duration> KvBenchRig::Ceiling(int64_t bytes) {
   const BlockId first = FirstBlock(static_cast<int>(bytes / kKvBenchCellBytes));
   const std::span<const uint8_t> source(source_->Cell(0, first).data(), static_cast<size_t>(bytes));
-  if (raw_ != nullptr) return raw_->Send(source);
-  uint8_t* const to = (mapping_ != nullptr ? mapping_ : target_)->Cell(0, first).data();
+  const std::span<uint8_t> to((mapping_ != nullptr ? mapping_ : target_)->Cell(0, first).data(), source.size());
+  if (raw_ != nullptr) return raw_->Send(source, to);
   const MonotonicTime begin = Clock::Real()->Now();
-  std::memcpy(to, source.data(), source.size());
+  std::memcpy(to.data(), source.data(), source.size());
   return Clock::Real()->Now() - begin;
 }
 

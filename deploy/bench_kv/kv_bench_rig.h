@@ -23,21 +23,23 @@ namespace baton::bench {
 class RawWay {
  public:
   virtual ~RawWay() = default;
-  // How long `bytes` from `source` take.
-  virtual absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) = 0;
+  // How long the bytes of `source` take. Where lands(), they come to lie in `destination`, which has as many.
+  virtual absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source, std::span<uint8_t> destination) = 0;
+  virtual bool lands() const { return false; }
 };
 
 // A pool to send from, a pool to receive into, and the way between them by one kind of transport. One thread.
 class KvBenchRig {
  public:
-  // Pools of `max_bytes` each or, where the ceiling is memcpy, of more than the caches hold; touched. Of kinds that move memory of a device, on
-  // that of the driver in `cuda_driver`.
+  // Pools of `max_bytes` each or, where the ceiling lands in blocks, of more than the caches hold; touched. Of kinds that move memory of a
+  // device, on that of the driver in `cuda_driver`.
   static absl::StatusOr<std::unique_ptr<KvBenchRig>> Create(TransportKind kind, int64_t max_bytes, const std::string& cuda_driver);
   ~KvBenchRig();
 
   // From now on. At first: the same.
   void UseBlocks(KvBenchBlocks blocks) { blocks_ = blocks; }
-  bool ceiling_is_memcpy() const { return raw_ == nullptr; }
+  // Whether the ceiling brings its bytes to blocks of the pool, as a transfer does: then it matters which.
+  bool ceiling_lands() const { return raw_ == nullptr || raw_->lands(); }
 
   // How long the transfer of `bytes` takes until it has verified.
   absl::StatusOr<absl::Duration> Transfer(int64_t bytes, bool checksums);

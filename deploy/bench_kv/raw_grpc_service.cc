@@ -57,7 +57,7 @@ class RawGrpc final : public RawWay {
     if (server_ != nullptr) server_->Shutdown(MonotonicDeadline(absl::ZeroDuration()));
   }
 
-  absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source) override {
+  absl::StatusOr<absl::Duration> Send(std::span<const uint8_t> source, std::span<uint8_t>) override {
     const MonotonicTime begin = Clock::Real()->Now();
     {
       MutexLock lock(&mutex_);

@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<RawWay>> RawTcp::Create() {
     raw->senders_.push_back(std::move(sender));
     raw->receivers_.emplace_back(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   }
-  for (const Fd& receiver : raw->receivers_) {
-    raw->threads_.emplace_back("raw-recv", [self = raw.get(), socket = receiver.get()] { self->Receive(socket); });
+  for (size_t i = 0; i < raw->receivers_.size(); ++i) {
+    raw->threads_.emplace_back("raw-recv", [self = raw.get(), i] { self->Receive(i); });
   }
   return std::unique_ptr<RawWay>(std::move(raw));
 }
@@ -40,23 +40,41 @@ RawTcp::~RawTcp() {
   for (const Fd& sender : senders_) shutdown(sender.get(), SHUT_RDWR);
 }
 
-void RawTcp::Receive(int socket) {
-  std::vector<uint8_t> buffer(kPieceBytes);
-  const iovec vector = {.iov_base = buffer.data(), .iov_len = buffer.size()};
+void RawTcp::Receive(size_t connection) {
+  const int socket = receivers_[connection].get();
+  uint8_t nothing;  // Where the end of the stream is read to.
+  int64_t sending = 0;
+  size_t at = 0, end = 0;  // What is missing of the connection's piece.
   while (true) {
     WaitFor(socket, POLLIN, -1, absl::InfiniteDuration());
+    iovec vector = {.iov_base = &nothing, .iov_len = 1};
+    {
+      MutexLock lock(&mutex_);
+      if (sending != sending_) {
+        sending = sending_;
+        at = end = connection * kPieceBytes;
+      } else if (at == end) {
+        end += (receivers_.size() - 1) * kPieceBytes;  // Pieces in between are other connections'.
+        at = end;
+      }
+      if (at == end) end = std::min(at + kPieceBytes, std::max(at, destination_.size()));
+      if (at < end) vector = {.iov_base = destination_.data() + at, .iov_len = end - at};
+    }
     const absl::StatusOr<size_t> bytes = ReadNow(socket, std::span(&vector, 1));
     if (!bytes.ok()) return;
+    at += *bytes;
     MutexLock lock(&mutex_);
     received_ += static_cast<int64_t>(*bytes);
     if (received_ >= wanted_) changed_.NotifyAll();
   }
 }
 
-absl::StatusOr<absl::Duration> RawTcp::Send(std::span<const uint8_t> source) {
+absl::StatusOr<absl::Duration> RawTcp::Send(std::span<const uint8_t> source, std::span<uint8_t> destination) {
   const MonotonicTime begin = Clock::Real()->Now();
   {
     MutexLock lock(&mutex_);
+    ++sending_;
+    destination_ = destination;
     received_ = 0;
     wanted_ = static_cast<int64_t>(source.size());
   }
