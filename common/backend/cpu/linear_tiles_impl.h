@@ -34,6 +34,7 @@ struct TileScratch {
   bool lo_used[2][kUnits];
 };
 static_assert(sizeof(TileScratch) <= kTileScratchBytes);
+static_assert(kMinTileRows >= kBlockRows);
 
 // What is being multiplied: one chunk of one pass.
 struct TilePass {
