@@ -240,7 +240,7 @@ QuantisedRows QuantisedRowsIn(void* memory, int64_t rows, int64_t in, bool two_t
 
 size_t LinearScratchBytes(int64_t in);
 // From how many rows on tiles (Kernels::bf16_rows) are used, and what they want of the scratch.
-inline constexpr int64_t kMinTileRows = 16;
+inline constexpr int64_t kMinTileRows = 32;
 inline constexpr int64_t kTileScratchBytes = 120 << 10;
 size_t AttentionScratchBytes(int head_dim, int heads_per_kv_head, int64_t num_rows);
 int64_t AttentionPartialFloats(int head_dim);

@@ -34,6 +34,7 @@ struct TileScratch {
   bool lo_used[2][kUnits];
 };
 static_assert(sizeof(TileScratch) <= kTileScratchBytes);
+static_assert(kMinTileRows >= kBlockRows);
 
 // What is being multiplied: one chunk of one pass.
 struct TilePass {
@@ -78,12 +79,12 @@ TileConfig ShapesFor() {
 // bf16 of 0..15 less the offset, twice: LookUpWords takes five bits.
 struct NibbleTable {
   alignas(64) uint16_t words[32];
-  explicit NibbleTable(int offset) {
+  explicit constexpr NibbleTable(int offset) : words() {
     for (int i = 0; i < 32; ++i) {
-      const float value = static_cast<float>(i % 16 - offset);
-      uint32_t bits;
-      __builtin_memcpy(&bits, &value, 4);
-      words[i] = static_cast<uint16_t>(bits >> 16);
+      const int value = i % 16 - offset;
+      unsigned magnitude = static_cast<unsigned>(value < 0 ? -value : value), exponent = 127 + 7;
+      for (; magnitude != 0 && magnitude < 128; magnitude *= 2) --exponent;  // One bit, and seven of fraction.
+      words[i] = static_cast<uint16_t>(magnitude == 0 ? 0 : (value < 0 ? 0x8000u : 0u) | exponent << 7 | (magnitude - 128));
     }
   }
 };
@@ -125,7 +126,7 @@ BATON_ALWAYS_INLINE void ExpandRecord(const uint8_t* record, B table, uint8_t (*
 template <class F>
 void ExpandChunk(const TilePass& pass) {
   const QuantMatrix& w = *pass.args.w;
-  const NibbleTable nibbles(F::has_min ? 0 : 8);
+  static constexpr NibbleTable nibbles(F::has_min ? 0 : 8);
   const B table = LoadB(reinterpret_cast<const uint8_t*>(nibbles.words));
   for (int pair = 0; pair < pass.num_pairs; ++pair) {
     for (int c = 0; c < 2; ++c) {

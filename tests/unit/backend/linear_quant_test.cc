@@ -85,7 +85,7 @@ TEST_P(LinearQuantTest, ExactActivationsGiveTheProduct) {
   for (GgmlType type : kTypes) {
     for (bool two_terms : {false, true}) {
       SCOPED_TRACE(std::string(GgmlTypeName(type)) + (two_terms ? " two terms" : ""));
-      const int64_t out = 37, in = TraitsOf(type).block_length == 256 ? 768 : 352, rows = 18;
+      const int64_t out = 37, in = TraitsOf(type).block_length == 256 ? 768 : 352, rows = 34;
       const Problem p = MakeProblem(rng, type, out, in);
       std::vector<float> x(static_cast<size_t>(rows * in));
       std::uniform_int_distribution<int> integer(-127, 127);
@@ -146,7 +146,7 @@ TEST_P(LinearQuantTest, SameBitsAsScalar) {
   for (GgmlType type : kTypes) {
     for (bool two_terms : {false, true}) {
       SCOPED_TRACE(std::string(GgmlTypeName(type)) + (two_terms ? " two terms" : ""));
-      const int64_t out = 32, in = 512, rows = 19;
+      const int64_t out = 32, in = 512, rows = 35;
       const Problem p = MakeProblem(rng, type, out, in);
       const std::vector<float> x = RandomActivations(rng, rows * in);
       OwnedRows q(rows, in, two_terms), q_scalar(rows, in, two_terms);
@@ -166,7 +166,7 @@ TEST_P(LinearQuantTest, SameBitsAsScalar) {
 TEST_P(LinearQuantTest, LargestIntegersAreExact) {
   std::mt19937 rng(12);
   for (GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ8_0, GgmlType::kQ5_1, GgmlType::kQ6_K, GgmlType::kQ2_K}) {
-    const int64_t out = 32, in = 256, rows = 21;
+    const int64_t out = 32, in = 256, rows = 37;
     Problem p = MakeProblem(rng, type, out, in);
     const QuantMatrix& w = p.packed.matrix;
     const bool four_bit = w.format == QuantFormat::k4AsymF16 || w.format == QuantFormat::k4SymF16;
@@ -194,7 +194,7 @@ TEST_P(LinearQuantTest, LargestIntegersAreExact) {
 
 TEST_P(LinearQuantTest, EpiloguesAndTileRanges) {
   std::mt19937 rng(5);
-  const int64_t out = 96, in = 64, rows = 18;
+  const int64_t out = 96, in = 64, rows = 34;
   const Problem p = MakeProblem(rng, GgmlType::kQ4_1, out, in);
   const std::vector<float> x = RandomFloats(rng, rows * in);
   OwnedRows q(rows, in, true);
