@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/backend/cpu/tile_check.h"
 #include "common/base/logging.h"
 
 namespace baton::cpu {
@@ -85,6 +86,16 @@ const Kernels& AmxKernels() {
   return kernels;
 }
 
+// Asked once: for what the tiles of this machine do, see tile_check.h.
+bool TilesAreRight() {
+  static const bool right = [] {
+    if (GivesTheSameBits(kAvx512Kernels, LinearQuantisedAmx)) return true;
+    BATON_LOG(ERROR) << "AMX tiles of this machine give other results than AVX-512: they are not used";
+    return false;
+  }();
+  return right;
+}
+
 int64_t PadTo(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -101,7 +112,7 @@ const Kernels* FindKernels(Isa isa) {
     case Isa::kAvx512Vnni:
       return features.avx512_vnni ? &kAvx512Kernels : nullptr;
     case Isa::kAmx:
-      return features.amx ? &AmxKernels() : nullptr;
+      return features.amx && TilesAreRight() ? &AmxKernels() : nullptr;
   }
   return nullptr;
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "common/backend/cpu/tile_check.h"
 #include "tests/unit/backend/emulated_tiles.h"
 #include "tests/unit/backend/kernels_test_support.h"
 
@@ -75,6 +76,21 @@ class LinearTilesTest : public ::testing::TestWithParam<bool> {
   const Kernels& k() const { return *amx_.kernels; }
   EmulatedAmx amx_ = {};
 };
+
+// What is asked before tiles are used on a machine.
+TEST_P(LinearTilesTest, TheCheckPasses) { EXPECT_TRUE(GivesTheSameBits(*FindKernels(Isa::kScalar), k().linear_quantised)); }
+
+TEST(TileCheckTest, OneBitIsSeen) {
+  const auto last_bit = [](const QuantLinearArgs& args) {
+    FindKernels(Isa::kScalar)->linear_quantised(args);
+    uint32_t bits;
+    float* const last = args.y + (args.row_end - 1) * args.ldy + args.w->out - 1;
+    std::memcpy(&bits, last, sizeof(bits));
+    bits ^= args.x.lo != nullptr && IsFourBit(args.w->format) ? 1 : 0;  // In one of the four cases.
+    std::memcpy(last, &bits, sizeof(bits));
+  };
+  EXPECT_FALSE(GivesTheSameBits(*FindKernels(Isa::kScalar), last_bit));
+}
 
 TEST_P(LinearTilesTest, SameBitsAsScalar) {
   std::mt19937 rng(1);
