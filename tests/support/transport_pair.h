@@ -136,6 +136,7 @@ class RunningJob {
   // How it ended; nothing after 20 s.
   std::optional<absl::Status> Wait();
   SendStats stats() const;
+  bool reads_device() const { return sender_->ReadsDevice(transfer_); }
 
  private:
   struct Done {

@@ -107,23 +107,27 @@ absl::Status NcclChannel::Claim(int slot, size_t bytes, const Interrupted& inter
 }
 
 absl::Status NcclChannel::Copy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  if (resources_ == nullptr) return absl::UnavailableError("the NCCL channel is closed");
   BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
   const cuda::CudaApi& cuda = resources_->runtime->cuda();
   return cuda.ToStatus(cuda.cuMemcpyDtoDAsync(to, from, bytes, resources_->copies), "cuMemcpyDtoDAsync");
 }
 
 absl::Status NcclChannel::Upload(CUdeviceptr to, const uint8_t* from, size_t bytes) {
+  if (resources_ == nullptr) return absl::UnavailableError("the NCCL channel is closed");
   BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
   const cuda::CudaApi& cuda = resources_->runtime->cuda();
   return cuda.ToStatus(cuda.cuMemcpyHtoDAsync(to, from, bytes, resources_->copies), "cuMemcpyHtoDAsync");
 }
 
 absl::Status NcclChannel::Sum(int slot) {
+  if (resources_ == nullptr) return absl::UnavailableError("the NCCL channel is closed");
   BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
   return staging(slot).checksums->Launch(resources_->copies);
 }
 
 absl::Status NcclChannel::MarkCopied(int slot) {
+  if (resources_ == nullptr) return absl::UnavailableError("the NCCL channel is closed");
   BATON_RETURN_IF_ERROR(resources_->runtime->Bind());
   const cuda::CudaApi& cuda = resources_->runtime->cuda();
   const Slot& marked = resources_->slots[static_cast<size_t>(slot)];

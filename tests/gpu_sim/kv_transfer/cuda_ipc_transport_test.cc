@@ -57,6 +57,7 @@ TEST_F(CudaIpcTransportTest, WhatLiesOnTheDeviceIsSentAndVerified) {
   RunningJob running(sender_.get(), job);
   running.PushAll(kLayers);
   EXPECT_EQ(running.Wait(), absl::OkStatus());
+  EXPECT_TRUE(running.reads_device());
   const auto manifest = receiver_->WaitManifest(job.transfer, 1);
   ASSERT_TRUE(manifest.has_value());
   EXPECT_THAT(manifest->verified, IsOk());

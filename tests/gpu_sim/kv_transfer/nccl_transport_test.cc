@@ -146,6 +146,7 @@ TEST_F(NcclTransportTest, WhatLiesOnTheDeviceIsSentAndVerified) {
   RunningJob running(sender_.get(), job);
   running.PushAll(kLayers);
   EXPECT_EQ(running.Wait(), absl::OkStatus());
+  EXPECT_TRUE(running.reads_device());
   const auto manifest = receiver_->WaitManifest(job.transfer, 1);
   ASSERT_TRUE(manifest.has_value());
   EXPECT_THAT(manifest->verified, IsOk());
@@ -154,6 +155,19 @@ TEST_F(NcclTransportTest, WhatLiesOnTheDeviceIsSentAndVerified) {
   }
   on_host ^= 8;
   EXPECT_TRUE(SameTokens(*source_, job.blocks, receiver_->PoolWith(zone->blocks()), zone->blocks(), 0, kTokens));
+}
+
+// What must be converted, or lies on the host, is read there: an engine must know.
+TEST_F(NcclTransportTest, WhatIsReadOnTheHostIsSaidToBe) {
+  for (const bool other_layout : {false, true}) {
+    Connect({.target = SmallLayout(other_layout ? 32 : 16), .source_on_device = other_layout});
+    const TestJob job = Job(1);
+    receiver_->OpenZone(job.transfer, 1, {9, 2, 6, 5}, 0, kTokens);
+    RunningJob running(sender_.get(), job);
+    running.PushAll(kLayers);
+    EXPECT_EQ(running.Wait(), absl::OkStatus());
+    EXPECT_FALSE(running.reads_device());
+  }
 }
 
 // As many launches as batches, not as frames, at either end.

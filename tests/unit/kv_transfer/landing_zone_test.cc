@@ -225,5 +225,37 @@ TEST_F(LandingZoneTest, TheDirectoryFindsOnlyTheCurrentAttempt) {
   EXPECT_EQ(directory.size(), 0u);
 }
 
+// Whole cells that lie elsewhere on the pool's device: nothing is copied that does not match, and the blocks are held until the copy's end.
+TEST_F(LandingZoneTest, WhatIsMovedOnTheDeviceIsCheckedBeforeAndHeldMeanwhile) {
+  const FrameHeader header{1, 0, 16, 5};
+  const size_t bytes = 16 * layout_.token_layer_bytes();
+  int unpinned = 0;
+  LandingZone zone(Options(0), target_.get(), &clock_, [&] { ++unpinned; });
+  EXPECT_THAT(zone.BeginMove(header, bytes, 5), IsOk());
+  EXPECT_TRUE(zone.Close());
+  EXPECT_EQ(unpinned, 0);
+  zone.EndMove(header, absl::OkStatus());
+  EXPECT_EQ(unpinned, 1);
+  EXPECT_EQ(zone.BeginMove(header, bytes, 5).code(), absl::StatusCode::kCancelled);
+
+  const auto fresh = [&] { return std::make_unique<LandingZone>(Options(0), target_.get(), &clock_, nullptr); };
+  EXPECT_THAT(fresh()->BeginMove(header, bytes, 6), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("layer 1, tokens 0 to 16")));
+  EXPECT_EQ(fresh()->BeginMove(header, bytes, std::nullopt).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(fresh()->BeginMove(header, bytes - 1, 5).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(fresh()->BeginMove({1, 32, 37, 5}, 5 * layout_.token_layer_bytes(), 5),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ends within a cell")));
+  // A copy that failed is no frame.
+  const auto failed = fresh();
+  EXPECT_THAT(failed->BeginMove(header, bytes, 5), IsOk());
+  failed->EndMove(header, absl::InternalError("the device"));
+  LandingStats stats;
+  EXPECT_EQ(failed->Verify(MakeManifest(0), &stats).code(), absl::StatusCode::kInternal);
+  LandingZoneOptions trusting = Options(0);
+  trusting.verify_frames = false;
+  LandingZone unverified(trusting, target_.get(), &clock_, nullptr);
+  EXPECT_THAT(unverified.BeginMove(header, bytes, std::nullopt), IsOk());
+  unverified.EndMove(header, absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace baton
