@@ -51,7 +51,7 @@ std::string CpuBackend::numerics_id() const {
                                        letter(precision_.gate_up), letter(precision_.down));
   if (matmul_ == CpuMatmul::kOneDnnBf16) layers = "onednn64-bf16-";
   if (matmul_ == CpuMatmul::kOneDnnF32) layers = "onednn64-f32-";
-  return absl::StrFormat("cpu-%s%c-attn%d.%d/2", layers, letter(precision_.head), cpu::kKeyTile, cpu::kContextSplit);
+  return absl::StrFormat("cpu-%s%c-attn%d.%d/1", layers, letter(precision_.head), cpu::kKeyTile, cpu::kContextSplit);
 }
 
 std::string CpuBackend::description() const {

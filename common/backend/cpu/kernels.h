@@ -71,8 +71,8 @@ struct RowForms {
   bool wide, bf16;
 };
 
-// Why 4: see README.md. The number is part of the numerics: CpuBackend::numerics_id has a version for it.
-inline constexpr float kLoThreshold = 4.0f;
+// Why 3: see README.md. The number is part of the numerics: CpuBackend::numerics_id has a version for it.
+inline constexpr float kLoThreshold = 3.0f;
 
 enum class Epilogue : uint8_t {
   kStore,       // y = W x

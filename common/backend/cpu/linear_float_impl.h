@@ -97,19 +97,6 @@ void FloatTiles(const float* const* x, int num_rows, int64_t in, const uint8_t* 
   for (; t < num_tiles; ++t) FloatRows<T, 1>(x, num_rows, in, tiles + t, out + t);
 }
 
-void WriteFloatTile(const FloatLinearArgs& args, int64_t tile, int64_t row, int num_rows, const float (*sums)[16],
-                    const float (*up_sums)[16]) {
-  const int64_t left = args.w->out - 16 * tile;
-  const int lanes = left < 16 ? static_cast<int>(left) : 16;
-  for (int r = 0; r < num_rows; ++r) {
-    float* y = args.y + (row + r) * args.ldy + 16 * tile;
-    V value = Load(sums[r]);
-    if (args.epilogue == Epilogue::kSiluMul) value = Mul(Silu(value), Load(up_sums[r]));
-    if (args.epilogue == Epilogue::kAccumulate) value = Add(LoadFirst(y, lanes), value);
-    StoreFirst(y, value, lanes);
-  }
-}
-
 template <FloatType T>
 void LinearFloatAs(const FloatLinearArgs& args) {
   constexpr int kMaxTiles = kDotVectors > 2 ? kDotVectors : 2;
@@ -132,10 +119,10 @@ void LinearFloatAs(const FloatLinearArgs& args) {
       for (int r = 0; r < num_rows; ++r) x[r] = args.x + (row + r) * args.ldx;
       FloatTiles<T>(x, num_rows, w.in, tiles, num_tiles, sums);
       if (silu) {
-        WriteFloatTile(args, tile, row, num_rows, sums[0], sums[1]);
+        WriteTile(args, tile, row, num_rows, sums[0], sums[1]);
         continue;
       }
-      for (int t = 0; t < num_tiles; ++t) WriteFloatTile(args, tile + t, row, num_rows, sums[t], nullptr);
+      for (int t = 0; t < num_tiles; ++t) WriteTile(args, tile + t, row, num_rows, sums[t], nullptr);
     }
   }
 }

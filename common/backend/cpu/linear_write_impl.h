@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised linear layers: what becomes of the sums; included by one .cc per instruction set.
+// Linear layers: what becomes of the sums; included by one .cc per instruction set.
 
 namespace baton::cpu {
 namespace {
@@ -8,8 +8,9 @@ struct TilePair {
   int64_t first, second;  // second < 0: none
 };
 
-// Writes the sums of `num_rows` rows of one tile (or of a gate tile and its up tile).
-void WriteTile(const QuantLinearArgs& args, int64_t tile, int64_t row, int num_rows, const float (*sums)[16],
+// Writes the sums of `num_rows` rows of one tile (or of a gate tile and its up tile). Args: QuantLinearArgs or FloatLinearArgs.
+template <class Args>
+void WriteTile(const Args& args, int64_t tile, int64_t row, int num_rows, const float (*sums)[16],
                const float (*up_sums)[16]) {
   const int64_t left = args.w->out - 16 * tile;
   const int lanes = left < 16 ? static_cast<int>(left) : 16;
